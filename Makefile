@@ -1,0 +1,56 @@
+# Every target sets up .venv by itself when it is missing or out of date. Needs Python 3.10+ and make.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+DOCS   := $(VENV)/.ready-docs
+
+.PHONY: help demo test lint format bench pictures docs wheel clean
+
+help:        ## Show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(READY)    ## Run the quickstart: one network, five methods, do the limits hold? (CPU, under a minute)
+	$(BIN)/python examples/quickstart.py
+	$(BIN)/python examples/certificate.py
+
+test: $(READY)    ## Run the tests
+	$(BIN)/python -m pytest
+
+lint: $(READY)    ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)  ## Rewrite the code in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)   ## Measure the core (ratios, side by side) and write results/core/
+	$(BIN)/python benchmarks/core.py --out results/core
+
+pictures: $(READY)  ## Draw the figures of README and docs
+	$(BIN)/python docs/pictures/draw_barrier.py
+
+docs: $(DOCS) pictures  ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+wheel: $(READY)   ## Build the wheel into dist/
+	$(BIN)/pip wheel --no-deps --wheel-dir dist .
+
+clean:            ## Remove everything a target made, the environment included
+	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "ringfence needs Python 3.10 or newer; $(PYTHON) is older. Try: make PYTHON=python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(READY): $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
