@@ -1,0 +1,117 @@
+"""The log-barrier extension and its derivative: pure functions of a tensor, exact in every dtype."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Sharpness: TypeAlias = float | Tensor
+"""The barrier's ``t``: a positive number, or a tensor that broadcasts against the residuals."""
+
+
+def log_barrier(z: Tensor, t: Sharpness) -> Tensor:
+    """ψ_t(z) = -log(-z)/t if z <= -1/t², else t·z - log(1/t²)/t + 1/t, elementwise.
+
+    ``z`` is a constraint's value under the convention ``z <= 0`` is satisfied. Unlike the standard barrier,
+    ψ_t is finite everywhere, so training may start from an infeasible point.
+
+    Smoothness: ψ_t is convex and C¹, but *not* twice differentiable (the paper says it is). At the junction
+    z = -1/t² both branches have slope t, while the second derivative drops from t³ (log branch) to 0 (linear
+    branch). At the junction itself this function answers with the log branch, so ψ'' = t³ there.
+
+    Numbers: value and gradient are finite for every finite ``z`` whose true result fits the dtype (z = 0,
+    denormals and ± the largest number included), for ``t`` from 1e-3 to 1e8. float16 and bfloat16 are
+    computed, and returned, in float32: a sum of barriers overflows half precision long before it means
+    anything.
+
+    Args:
+        z: residuals, any shape, floating point.
+        t: how sharp the barrier is, > 0; a number, or a tensor that broadcasts against ``z``. A non-positive
+            entry of a CUDA tensor gives NaN rather than an error, since looking would stall the GPU.
+
+    Returns:
+        ψ_t(z), shaped like ``z`` (broadcast with ``t``).
+    """
+    z, t = _prepare(z, t)
+    inverse = 1.0 / t
+    junction = -inverse * inverse
+    # Both branches in one: the log branch up to the junction, and from there on the tangent, of slope t.
+    # Selecting before the logarithm, not after it, keeps its gradient free of the NaN at z = 0.
+    inside = torch.where(z <= junction, z, junction)
+    return -torch.log(-inside) * inverse + t * torch.relu(z - junction)
+
+
+def log_barrier_dual(z: Tensor, t: Sharpness) -> Tensor:
+    """λ = ψ_t'(z) = -1/(t·z) if z <= -1/t², else t, elementwise: the implicit dual variable.
+
+    Positive for every finite ``z`` (short of underflow), equal bit for bit to what autograd gives for
+    :func:`log_barrier`, and differentiable itself: λ'(z) = 1/(t·z²) up to the junction, 0 after it.
+
+    Args:
+        z: residuals (``<= 0`` is satisfied), any shape, floating point.
+        t: as for :func:`log_barrier`.
+
+    Returns:
+        λ, shaped like ``z`` (broadcast with ``t``); float32 for half-precision ``z``.
+    """
+    z, t = _prepare(z, t)
+    inverse = 1.0 / t
+    junction = -inverse * inverse
+    # (1/t)/(-z), not 1/(-t·z): t·z overflows where the quotient is still representable.
+    return torch.where(z <= junction, inverse / -torch.where(z <= junction, z, junction), t)
+
+
+def standard_log_barrier(z: Tensor, t: Sharpness) -> Tensor:
+    """-log(-z)/t if z < 0, else +inf, elementwise: the textbook barrier, for comparison.
+
+    It needs a strictly feasible start: where ``z >= 0`` the value is infinite and the gradient zero, so nothing
+    pulls an infeasible point back. That is what :func:`log_barrier` mends.
+
+    Args:
+        z: residuals (``<= 0`` is satisfied), any shape, floating point.
+        t: as for :func:`log_barrier`.
+
+    Returns:
+        The barrier, shaped like ``z`` (broadcast with ``t``); float32 for half-precision ``z``.
+    """
+    z, t = _prepare(z, t)
+    inside = torch.where(z < 0, z, -1.0)
+    return torch.where(z < 0, -torch.log(-inside) * (1.0 / t), math.inf)
+
+
+def computing_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that residuals of ``dtype`` are computed in: never less than float32."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _prepare(z: Tensor, t: Sharpness) -> tuple[Tensor, Sharpness]:
+    """``z`` and ``t`` checked, and both in the computing dtype."""
+    if not isinstance(z, Tensor):
+        raise TypeError(f"z must be a tensor, got {type(z).__name__}: wrap it with torch.tensor(...)")
+    if not z.is_floating_point():
+        raise TypeError(f"z must be a floating-point tensor, got {z.dtype}: convert it with z.float()")
+    dtype = computing_dtype(z.dtype)
+    return z.to(dtype), _positive_tensor(t, dtype) if isinstance(t, Tensor) else positive_number("t", t)
+
+
+def positive_number(name: str, number: float) -> float:
+    """``number`` as a float if it is positive and finite; otherwise a ValueError that names it."""
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise TypeError(f"{name} must be a number, got {type(number).__name__}")
+    if not 0.0 < number < math.inf:
+        raise ValueError(f"{name} must be positive and finite, got {name}={number}")
+    return float(number)
+
+
+def _positive_tensor(t: Tensor, dtype: torch.dtype) -> Tensor:
+    if not torch.compiler.is_compiling() and t.device.type == "cpu":
+        try:
+            bad = bool((t <= 0).any())
+        except RuntimeError:  # under vmap over t its values cannot be looked at; NaN below tells instead
+            bad = False
+        if bad:
+            raise ValueError(f"t must be positive, got a tensor with {t.min().item():g} in it")
+    return torch.where(t > 0, t, math.nan).to(dtype)

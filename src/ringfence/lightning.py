@@ -1,0 +1,181 @@
+"""The fence in a Lightning trainer: stepped each epoch, its monitor logged, the best feasible model kept."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from ringfence.extras import require
+from ringfence.methods import Method
+
+if find_spec("pytorch_lightning") is None and find_spec("lightning") is None:
+    require("pytorch_lightning", "ringfence.lightning", "lightning")
+
+from ringfence.monitor import Monitor
+
+# `pytorch_lightning` and `lightning.pytorch` are the same code twice, and neither trainer takes the other's
+# Callback everywhere. A callback that descends from both is at home in both.
+if TYPE_CHECKING:
+    _Callback = object
+else:
+    _HOMES = {"pytorch_lightning": "pytorch_lightning", "lightning": "lightning.pytorch"}
+    _Callback = type(
+        "_Callback",
+        tuple(import_module(home).Callback for package, home in _HOMES.items() if find_spec(package)),
+        {},
+    )
+
+
+class FenceCallback(_Callback):
+    """Steps every fence at each epoch's end, logs every monitor, keeps the best checkpoint that is feasible.
+
+    It finds the :class:`~ringfence.Method` and :class:`~ringfence.Monitor` objects that are attributes of the
+    LightningModule (or deeper): there they move with it and are in its checkpoints. Your ``training_step`` calls
+    the fence, your ``validation_step`` updates the monitor, and nothing else is needed.
+
+    A checkpoint is *feasible* if the monitor's satisfaction over all constraints reached ``satisfaction``; the
+    best one is that with the best ``score`` among those.
+
+    Args:
+        score: the logged metric to choose by, such as "val_dice"; None keeps no checkpoint.
+        mode: whether a high ("max") or a low ("min") score is good.
+        satisfaction: the share of constraints that must hold, 0 to 1.
+        dirpath: where the checkpoint goes; beside the trainer's other checkpoints unless given.
+        prefix: put before the name of everything logged.
+    """
+
+    def __init__(
+        self,
+        score: str | None = None,
+        mode: Literal["max", "min"] = "max",
+        satisfaction: float = 1.0,
+        dirpath: str | Path | None = None,
+        prefix: str = "fence/",
+    ) -> None:
+        super().__init__()
+        if mode not in ("max", "min"):
+            raise ValueError(f"mode must be 'max' or 'min', got '{mode}'")
+        if not 0.0 <= satisfaction <= 1.0:
+            raise ValueError(f"satisfaction is a share from 0 to 1, got {satisfaction}")
+        self.score, self.mode, self.satisfaction = score, mode, satisfaction
+        self.dirpath, self.prefix = dirpath, prefix
+        self.best_score: float | None = None
+        self.best_path: str = ""
+        self._feasible = False
+        self._stepped_epochs = 0
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Refuse a module that has nothing to step, or nothing to judge feasibility by."""
+        if stage != "fit":
+            return
+        if not _fences(pl_module):
+            raise ValueError(
+                f"FenceCallback found no fence in {type(pl_module).__name__}: make it an attribute, "
+                "as in self.fence = rf.LogBarrier(...)"
+            )
+        if self.score is not None and not _monitors(pl_module):
+            raise ValueError(
+                f"FenceCallback(score='{self.score}') needs a monitor to tell what is feasible, and "
+                f"{type(pl_module).__name__} has none: make it an attribute, as in self.monitor = rf.Monitor()"
+            )
+
+    def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
+        """The sanity check is not an epoch: nothing of it may count towards stability."""
+        for monitor in _monitors(pl_module):
+            monitor.clear()
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Catch up after a resume from a checkpoint that was taken during validation, before the step."""
+        if self._stepped_epochs < trainer.current_epoch:
+            self._step(pl_module, trainer.current_epoch)
+
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Log what the validation pass measured."""
+        if not trainer.sanity_checking:
+            self._log_monitors(trainer, pl_module)
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Keep this model if it is feasible and better than the best so far (all scores are logged by now)."""
+        if trainer.sanity_checking or self.score is None or not trainer.fit_loop.running:
+            return
+        if self.score not in trainer.callback_metrics:
+            known = ", ".join(sorted(trainer.callback_metrics)) or "none"
+            raise ValueError(f"FenceCallback: no metric '{self.score}' was logged; there are: {known}")
+        score = float(trainer.callback_metrics[self.score])
+        if self._feasible and self._is_best(score):
+            self._keep(trainer, score)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Log monitors updated during training, and the fences; then step the fences."""
+        self._log_monitors(trainer, pl_module)
+        for name, fence in _fences(pl_module).items():
+            values = {f"{self.prefix}{name}{key}": value for key, value in fence.summary().items()}
+            pl_module.log_dict(values, sync_dist=True)
+        if self._stepped_epochs <= trainer.current_epoch:
+            self._step(pl_module, trainer.current_epoch + 1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best so far and how many epochs were stepped; fences and monitors are in the module's state."""
+        return {
+            "best_score": self.best_score,
+            "best_path": self.best_path,
+            "stepped_epochs": self._stepped_epochs,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up where a checkpoint left."""
+        self.best_score = state_dict["best_score"]
+        self.best_path = state_dict["best_path"]
+        self._stepped_epochs = state_dict["stepped_epochs"]
+
+    def _step(self, pl_module: Any, epochs: int) -> None:
+        for fence in _fences(pl_module).values():
+            fence.step()
+        self._stepped_epochs = epochs
+
+    def _log_monitors(self, trainer: Any, pl_module: Any) -> None:
+        for monitor in _monitors(pl_module):
+            # asked of all ranks: one without data must still take part in computing
+            if not trainer.strategy.reduce_boolean_decision(monitor.update_called, all=False):
+                continue
+            measures = monitor.compute()
+            pl_module.log_dict({f"{self.prefix}{key}": value for key, value in measures.items()}, sync_dist=True)
+            self._feasible = float(measures["satisfaction"]) >= self.satisfaction
+            monitor.reset()
+
+    def _is_best(self, score: float) -> bool:
+        if self.best_score is None:
+            return score == score  # a NaN is no score
+        return score > self.best_score if self.mode == "max" else score < self.best_score
+
+    def _keep(self, trainer: Any, score: float) -> None:
+        """Save the new best, and only then remove the old one."""
+        path, old = self._new_path(trainer), self.best_path
+        self.best_score, self.best_path = score, path
+        trainer.save_checkpoint(path)
+        if old and old != path:
+            trainer.strategy.remove_checkpoint(old)
+
+    def _new_path(self, trainer: Any) -> str:
+        folder = self.dirpath or getattr(trainer.checkpoint_callback, "dirpath", None)
+        folder = Path(folder or Path(trainer.log_dir or trainer.default_root_dir) / "checkpoints")
+        stem = f"best-feasible-epoch={trainer.current_epoch:03d}"
+        path, version = folder / f"{stem}.ckpt", 0
+        while path.exists():  # another run's: never overwritten
+            version += 1
+            path = folder / f"{stem}-v{version}.ckpt"
+        return str(trainer.strategy.broadcast(str(path)))
+
+
+def _fences(pl_module: torch.nn.Module) -> dict[str, Method]:
+    """The fences of a module by the prefix their values are logged under; none is needed for a single one."""
+    found = {name: module for name, module in pl_module.named_modules() if isinstance(module, Method)}
+    return {"" if len(found) == 1 else f"{name}/": module for name, module in found.items()}
+
+
+def _monitors(pl_module: torch.nn.Module) -> list[Monitor]:
+    return [module for module in pl_module.modules() if isinstance(module, Monitor)]

@@ -1,0 +1,292 @@
+"""What every method shares: the four verbs, names, weights, reduction, checks and certificates."""
+
+from __future__ import annotations
+
+import sys
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
+
+import torch
+from torch import Tensor
+
+from ringfence.certificate import Certificate
+from ringfence.checks import Ledger
+from ringfence.methods.state import Remembering
+from ringfence.residuals import Constraint, Residual, as_residual
+
+if sys.version_info >= (3, 11):
+    from typing import Unpack as Unpack
+else:
+    from typing_extensions import Unpack as Unpack
+
+Reduction: TypeAlias = Literal["sum", "mean", "batchmean"]
+RESERVED: Final = ("index", "objective", "parameters", "tolerance")
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments every method takes; :class:`Method` says what they mean."""
+
+    weights: Mapping[str, float] | None
+    reduction: Reduction
+    shapes: Mapping[str, Sequence[int]] | None
+    validate: bool
+
+
+class Method(Remembering):
+    """loss = Σ_i w_i Σ_n φ(f_i^n): named residuals in (``f <= 0`` satisfied), one scalar out.
+
+    Concrete methods say what φ is. All of them share these verbs:
+
+    - ``fence(name=residual, ...)``: the scalar to add to a loss;
+    - ``fence.duals(name=residual, ...)``: λ, exactly the derivative of that scalar with respect to each f;
+    - ``fence.step()``: once an epoch, as one steps a learning-rate schedule;
+    - ``fence.certificate(objective, name=residual, ...)``: feasibility and duality gap.
+
+    Names are fixed at the first call (or by ``shapes``); a name that changes later is an error, not a silently
+    dropped constraint. Nothing here owns the model or the optimiser.
+
+    Args:
+        weights: w_i by constraint name; 1 where not given.
+        reduction: "sum" over constraints and data points (the paper's objective), "mean" over all constraints
+            present, or "batchmean": the sum divided by the number of rows.
+        shapes: declares the names, and the shape of one row of each (without the first dimension).
+        validate: check values at once on a GPU too, at the price of a stall per call. On the CPU checks are
+            always immediate; on a GPU they are otherwise made at ``step()``, or after 64 calls.
+    """
+
+    def __init__(
+        self,
+        *,
+        weights: Mapping[str, float] | None = None,
+        reduction: Reduction = "sum",
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        validate: bool = False,
+    ) -> None:
+        super().__init__()
+        if reduction not in get_args(Reduction):
+            raise ValueError(f"reduction must be one of {', '.join(get_args(Reduction))}, got '{reduction}'")
+        self.reduction = reduction
+        self.weights = {name: _checked_weight(name, weight) for name, weight in (weights or {}).items()}
+        self.shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+        self.steps = 0
+        self._names: tuple[str, ...] | None = None
+        self._ledger = Ledger(at_once=validate)
+        if self.shapes:
+            self._fix_names(tuple(self.shapes))
+
+    # The verbs
+
+    def forward(self, *, index: Tensor | None = None, **constraints: Constraint) -> Tensor:
+        """The scalar Σ_i w_i Σ_n φ(f_i^n).
+
+        Args:
+            index: int64 ``[rows]``, which data point each row is; only methods that keep a multiplier per data
+                point need it, the others ignore it.
+            **constraints: residuals by name; a plain tensor is taken as "should be ``<= 0``".
+
+        Returns:
+            A scalar, float32 or wider.
+        """
+        residuals = self._admit(constraints, index)
+        return self._loss(residuals, index)
+
+    def duals(self, *, index: Tensor | None = None, **constraints: Constraint) -> dict[str, Tensor]:
+        """λ by name, shaped like each residual: d(loss)/df, weights and reduction included; 0 where masked."""
+        residuals = self._admit(constraints, index)
+        with torch.no_grad():
+            return self._duals(residuals, index)
+
+    def step(self) -> None:
+        """End an epoch: make the checks still waiting, then raise the barrier or take the dual step."""
+        self._ledger.settle()
+        self._advance()
+        self.steps += 1
+
+    def certificate(
+        self,
+        objective: Tensor | float,
+        *,
+        index: Tensor | None = None,
+        parameters: Iterable[Tensor] | None = None,
+        tolerance: float = 0.0,
+        **constraints: Constraint,
+    ) -> Certificate:
+        """Feasibility, worst violation, duality gap and its bound at this point; see :class:`Certificate`.
+
+        Args:
+            objective: E, the loss without the constraints' terms, over the same data as the residuals.
+            index: as in the call.
+            parameters: if given, the gradient norm of the method's loss is reported as well; ``objective`` and
+                the residuals must then carry their graph.
+            tolerance: how large an f still counts as feasible.
+            **constraints: residuals by name, as in the call.
+        """
+        residuals = self._admit(constraints, index)
+        self._ledger.settle()
+        stationarity = None
+        if parameters is not None:
+            stationarity = _gradient_norm(objective + self._loss(residuals, index), list(parameters))
+        with torch.no_grad():
+            duals = self._duals(residuals, index)
+            # float64: a gap is a small difference of many terms
+            gap = -sum(
+                (duals[name].double() * _filled(residual).double()).sum().item()
+                for name, residual in residuals.items()
+            )
+            worst = {
+                name: residual.violation.max().item() if residual.f.numel() else 0.0
+                for name, residual in residuals.items()
+            }
+        name = max(worst, key=lambda key: worst[key])
+        return Certificate(
+            objective=float(objective),
+            feasible=worst[name] <= tolerance,
+            worst=worst[name],
+            worst_name=name if worst[name] > 0.0 else None,
+            gap=gap,
+            bound=self._bound(residuals),
+            count=sum(int(residual.present.sum()) for residual in residuals.values()),
+            tolerance=tolerance,
+            stationarity=stationarity,
+        )
+
+    def summary(self) -> dict[str, float]:
+        """The numbers worth logging once an epoch."""
+        return {}
+
+    # What a concrete method says
+
+    @abstractmethod
+    def _term(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
+        """φ(f), elementwise."""
+
+    @abstractmethod
+    def _slope(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
+        """φ'(f), elementwise."""
+
+    @abstractmethod
+    def _advance(self) -> None:
+        """What ``step()`` does, the checks made; ``self.steps`` counts the steps before this one."""
+
+    def _bound(self, residuals: Mapping[str, Residual]) -> float | None:
+        """An upper bound on the gap that holds at any point, or None."""
+        return None
+
+    # How it is put together
+
+    def _loss(self, residuals: Mapping[str, Residual], index: Tensor | None) -> Tensor:
+        total: Tensor | float = 0.0
+        for name, coefficient in self._coefficients(residuals).items():
+            residual = residuals[name]
+            term = self._term(name, _filled(residual), index)
+            if residual.ragged:
+                term = torch.where(residual.present, term, 0.0)
+            total = total + coefficient * term.sum()
+        return torch.as_tensor(total)
+
+    def _duals(self, residuals: Mapping[str, Residual], index: Tensor | None) -> dict[str, Tensor]:
+        duals = {}
+        for name, coefficient in self._coefficients(residuals).items():
+            residual = residuals[name]
+            slope = coefficient * self._slope(name, _filled(residual), index).expand_as(residual.f)
+            duals[name] = torch.where(residual.present, slope, 0.0) if residual.ragged else slope
+        return duals
+
+    def _coefficients(self, residuals: Mapping[str, Residual]) -> dict[str, float | Tensor]:
+        """What each φ(f) is multiplied with: the weight, and the reduction's divisor."""
+        divisor: float | Tensor = 1.0
+        if self.reduction == "mean":
+            counts = [r.present.sum() if r.ragged else r.f.numel() for r in residuals.values()]
+            divisor = torch.as_tensor(sum(counts)).clamp(min=1)
+        elif self.reduction == "batchmean":
+            first = next(iter(residuals.values())).f
+            divisor = max(first.shape[0], 1) if first.ndim else 1
+        return {name: self.weights.get(name, 1.0) / divisor for name in residuals}
+
+    def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None) -> dict[str, Residual]:
+        """The constraints as residuals, with names and shapes agreed and values checked (or noted for later)."""
+        if not constraints:
+            raise ValueError(
+                f"{type(self).__name__} was called without any constraint: "
+                "name at least one, as in fence(size=rf.between(...))"
+            )
+        residuals = {name: as_residual(name, constraint) for name, constraint in constraints.items()}
+        self._fix_names(tuple(residuals))
+        for name, residual in residuals.items():
+            row = tuple(residual.f.shape[1:])
+            if name in self.shapes and row != self.shapes[name]:
+                raise ValueError(
+                    f"constraint '{name}' has rows of shape {list(row)}, declared were {list(self.shapes[name])}"
+                )
+            if not torch.compiler.is_compiling():
+                for check in residual.checks:
+                    self._ledger.add(f"constraint '{name}'", check)
+        if not torch.compiler.is_compiling():
+            self._ledger.close_call()
+        return residuals
+
+    def _fix_names(self, names: tuple[str, ...]) -> None:
+        if self._names is not None and set(names) == set(self._names):
+            return
+        if self._names is None:
+            taken = [name for name in names if name in RESERVED]
+            if taken:
+                raise ValueError(f"'{taken[0]}' cannot name a constraint: it is an argument of the methods")
+            unused = sorted(set(self.weights) - set(names))
+            if unused:
+                raise ValueError(f"weights name {_listed(unused)}, but the constraints are {_listed(names)}")
+            self._names = names
+            return
+        new, gone = sorted(set(names) - set(self._names)), sorted(set(self._names) - set(names))
+        raise ValueError(
+            f"the constraints' names changed: they were {_listed(self._names)}, now "
+            + " and ".join([f"{_listed(new)} is new"] * bool(new) + [f"{_listed(gone)} is missing"] * bool(gone))
+            + ". Give every constraint in every call; use mask= for data points without one"
+        )
+
+    # State: what all methods remember
+
+    def _header(self) -> dict[str, Any]:
+        return {"method": type(self).__name__, "names": list(self._names or ())}
+
+    def _numbers(self) -> dict[str, float]:
+        return {"steps": float(self.steps)}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {}
+
+    def _refusal(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
+        saved = header.get("names", [])
+        if saved and self._names is not None and set(saved) != set(self._names):
+            return f"the state is about the constraints {_listed(saved)}, this method's are {_listed(self._names)}"
+        return None
+
+    def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
+        self._names = tuple(header["names"]) or self._names
+        self.steps = int(numbers["steps"])
+
+
+def _filled(residual: Residual) -> Tensor:
+    """f with -1 where nothing is constrained: any finite number does, since its term is dropped."""
+    return torch.where(residual.present, residual.f, -1.0) if residual.ragged else residual.f
+
+
+def _checked_weight(name: str, weight: float) -> float:
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)):
+        raise TypeError(f"the weight of '{name}' must be a number, got {type(weight).__name__}")
+    if not 0.0 <= weight < float("inf"):
+        raise ValueError(f"the weight of '{name}' must be finite and not negative, got {weight}")
+    return float(weight)
+
+
+def _gradient_norm(loss: Tensor | float, parameters: list[Tensor]) -> float:
+    if not isinstance(loss, Tensor) or not loss.requires_grad:
+        raise ValueError("parameters= needs an objective or residuals that carry their graph: do not detach them")
+    gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+    squares = [gradient.double().square().sum() for gradient in gradients if gradient is not None]
+    return float(torch.stack(squares).sum().sqrt()) if squares else 0.0
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)

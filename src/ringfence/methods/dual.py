@@ -1,0 +1,234 @@
+"""What methods with explicit multipliers share: how λ is laid out, what was seen, and the dual step."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from ringfence.methods.base import Method, Options, Unpack
+from ringfence.methods.layout import layout_of
+from ringfence.residuals import Constraint, Residual
+
+
+class DualOptions(Options, total=False):
+    """The keyword arguments every method with explicit multipliers takes; :class:`DualMethod` explains them."""
+
+    initial: float
+    samples: int | None
+    shared: bool
+    process_group: dist.ProcessGroup | None
+
+
+class DualMethod(Method):
+    """λ ← max(0, λ + rate · f̄) at a dual step, with f̄ the mean residual seen since the last one.
+
+    Calls made in training mode with gradients enabled are what is *seen*: the dual step costs no extra pass.
+    The paper's variant, a separate pass over the data, is :meth:`observe`: what it is given replaces what the
+    calls saw. Between ranks the sums are added up, so every rank holds the same λ; multipliers are float32 or
+    wider and never follow ``.half()``.
+
+    Args:
+        initial: every multiplier's first value, >= 0.
+        samples: N, the number of data points: one row of multipliers each, found by ``index=``.
+        shared: one multiplier per constraint name (and side, for two-sided ones) for all data points.
+        process_group: the ranks that train together; all of them unless given.
+        **options: weights, reduction, shapes, validate: as for every method, see :class:`Method`.
+    """
+
+    def __init__(
+        self,
+        *,
+        initial: float = 0.0,
+        samples: int | None = None,
+        shared: bool = False,
+        process_group: dist.ProcessGroup | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(**options)
+        self.initial = not_negative("initial", initial)
+        self.layout = layout_of(samples, shared)
+        self._process_group = process_group
+        self._multipliers: dict[str, Tensor] = {}
+        self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, Tensor] = {}
+        self._explicit = False
+
+    @property
+    def multipliers(self) -> dict[str, Tensor]:
+        """λ as stored, by name: shaped like the residual, ``[samples, ...]``, or one per name."""
+        return dict(self._multipliers)
+
+    def forward(self, *, index: Tensor | None = None, **constraints: Constraint) -> Tensor:
+        """As for every method; in training, the residuals are remembered for the dual step."""
+        residuals = self._admit(constraints, index)
+        loss = self._loss(residuals, index)
+        if self.training and torch.is_grad_enabled() and not self._explicit:
+            self._see(residuals, index)
+        return loss
+
+    def observe(self, *, index: Tensor | None = None, **constraints: Constraint) -> None:
+        """Remember residuals for the next dual step, in place of those that the calls saw: the paper's pass.
+
+        Call it over the whole training set (in evaluation mode, without gradients, as you like), then
+        ``step()``.
+        """
+        residuals = self._admit(constraints, index)
+        if not self._explicit:
+            self._forget()
+            self._explicit = True
+        self._record(residuals, index)
+
+    def summary(self) -> dict[str, float]:
+        """Mean and largest multiplier of each constraint."""
+        summary = {}
+        for name, multiplier in sorted(self._multipliers.items()):
+            summary[f"mean_multiplier/{name}"] = multiplier.mean().item()
+            summary[f"max_multiplier/{name}"] = multiplier.max().item()
+        return summary
+
+    # What a concrete method says
+
+    @property
+    @abstractmethod
+    def _rate(self) -> float:
+        """How far a dual step goes."""
+
+    def _climb(self, f: Tensor) -> Tensor:
+        """The ascent direction for one residual; f itself unless a method says otherwise."""
+        return f
+
+    def _see(self, residuals: Mapping[str, Residual], index: Tensor | None) -> None:
+        """What a training call does besides its loss."""
+        self._record(residuals, index)
+
+    # The dual step
+
+    def _advance(self) -> None:
+        self._dual_step()
+
+    def _record(self, residuals: Mapping[str, Residual], index: Tensor | None) -> None:
+        with torch.no_grad():
+            for name, residual in residuals.items():
+                present = residual.present
+                f = torch.where(present, self._climb(residual.f.detach()), 0.0)
+                for store, values in ((self._sums, f), (self._counts, present)):
+                    if name not in store:
+                        store[name] = self.layout.empty(self._multipliers[name])
+                    store[name] = self.layout.add(store[name].to(f.device), values, index)
+
+    def _dual_step(self) -> None:
+        sums, counts = self._totals()
+        if not sums:
+            warnings.warn(
+                f"{type(self).__name__}.step() saw no residual since the last step, so the multipliers stay as "
+                "they are: call the fence in training mode with gradients enabled, or use observe(...)",
+                stacklevel=4,
+            )
+        for name, total in sums.items():
+            multiplier, count = self._multipliers[name], counts[name]
+            climbed = multiplier + self._rate * (total / count.clamp(min=1)).to(multiplier.dtype)
+            # a new tensor, not an update in place: a graph may still hold the old one
+            self._multipliers[name] = torch.where(count > 0, climbed.clamp(min=0.0), multiplier)
+        self._forget()
+
+    def _totals(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What was seen, added up over the ranks."""
+        if not dist.is_available() or not dist.is_initialized() or dist.get_world_size(self._process_group) == 1:
+            return self._sums, self._counts
+        self._agree_on_names()
+        names = sorted(self._multipliers)
+        for name in names:  # a rank without data this epoch adds nothing, but takes part
+            for store in (self._sums, self._counts):
+                store.setdefault(name, self.layout.empty(self._multipliers[name]))
+        parts = [store[name] for name in names for store in (self._sums, self._counts)]
+        flat = torch.cat([part.reshape(-1).double() for part in parts])  # one message for all of them
+        dist.all_reduce(flat, group=self._process_group)
+        pieces = flat.split([part.numel() for part in parts])
+        shaped = [piece.view_as(part) for piece, part in zip(pieces, parts, strict=True)]
+        return dict(zip(names, shaped[::2], strict=True)), dict(zip(names, shaped[1::2], strict=True))
+
+    def _agree_on_names(self) -> None:
+        """Let a rank that has not been called yet learn names and shapes from the others."""
+        mine = {name: (tuple(value.shape), value.dtype) for name, value in self._multipliers.items()}
+        everyones: list[Any] = [None] * dist.get_world_size(self._process_group)
+        dist.all_gather_object(everyones, mine, group=self._process_group)
+        device = next((value.device for value in self._multipliers.values()), _communicating_device())
+        for theirs in everyones:
+            for name, (shape, dtype) in theirs.items():
+                if name not in self._multipliers:
+                    self._multipliers[name] = torch.full(shape, self.initial, dtype=dtype, device=device)
+        if self._multipliers:
+            self._fix_names(tuple(self._multipliers))
+
+    def _forget(self) -> None:
+        self._sums, self._counts, self._explicit = {}, {}, False
+
+    # Multipliers for the rows of a call
+
+    def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None) -> dict[str, Residual]:
+        residuals = super()._admit(constraints, index)
+        rows = {name: residual.f.shape for name, residual in residuals.items()}
+        for check in self.layout.index_checks(index, rows):
+            self._ledger.add("index", check)
+        for name, residual in residuals.items():
+            known = self._multipliers.get(name)
+            if known is None:
+                known = self.layout.start(residual, self.initial)
+            else:
+                self.layout.require_fit(name, known, residual)
+            self._multipliers[name] = known.to(residual.f.device)
+        return residuals
+
+    def _multiplier(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
+        return self.layout.rows(self._multipliers[name], index).to(f.dtype)
+
+    # State
+
+    def _header(self) -> dict[str, Any]:
+        return super()._header() | {"layout": str(self.layout), "explicit": self._explicit}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        stores = {"multipliers": self._multipliers, "sums": self._sums, "counts": self._counts}
+        return {f"{kind}.{name}": tensor for kind, store in stores.items() for name, tensor in store.items()}
+
+    def _refusal(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
+        if header["layout"] != str(self.layout):
+            return f"the state has {header['layout']}, this {type(self).__name__} has {self.layout}"
+        for name, known in self._multipliers.items():
+            saved = tensors.get(f"multipliers.{name}")
+            if saved is not None and saved.shape != known.shape:
+                return (
+                    f"the state's multipliers of '{name}' have shape {list(saved.shape)}, "
+                    f"this method's have {list(known.shape)}"
+                )
+        return super()._refusal(header, tensors)
+
+    def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
+        super()._restore(header, numbers, tensors)
+        self._explicit = header["explicit"]
+        self._multipliers, self._sums, self._counts = (
+            {key.split(".", 1)[1]: tensor for key, tensor in tensors.items() if key.startswith(f"{kind}.")}
+            for kind in ("multipliers", "sums", "counts")
+        )
+
+
+def _communicating_device() -> torch.device:
+    """Where a rank that holds no tensor yet must put one for the others to reach it."""
+    return (
+        torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
+    )
+
+
+def not_negative(name: str, number: float) -> float:
+    """``number`` as a float if it is finite and >= 0; otherwise an error that names it."""
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise TypeError(f"{name} must be a number, got {type(number).__name__}")
+    if not 0.0 <= number < float("inf"):
+        raise ValueError(f"{name} must be finite and not negative, got {name}={number}")
+    return float(number)

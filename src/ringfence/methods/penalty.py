@@ -1,0 +1,72 @@
+"""The common baseline: violations cost, satisfaction is free."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor
+
+from ringfence.methods.base import Method, Options, Unpack
+from ringfence.methods.schedule import Schedule, Start
+
+
+@final
+class Penalty(Method):
+    """loss = γ Σ_i w_i Σ_n max(f_i^n, 0)^p, with ``f <= 0`` satisfied; p = 2 (quadratic) or 1 (linear).
+
+    λ = γ p max(f, 0)^(p-1): nothing at all acts on a satisfied constraint, so it is the violated side that the
+    minimiser approaches the boundary from. The quadratic penalty is infeasible by about λ*/(2γ) at its minimum;
+    the linear one is exact once γ exceeds every multiplier λ*, but has a kink there.
+
+    Args:
+        strength: γ > 0, or a function from the number of steps taken to γ.
+        mu: growth of γ per step, >= 1; constant unless given.
+        max_strength: γ never exceeds it.
+        power: p, 1 or 2.
+        **options: weights, reduction, shapes, validate: as for every method, see :class:`Method`.
+    """
+
+    def __init__(
+        self,
+        strength: Start = 1.0,
+        mu: float | None = None,
+        max_strength: float = 1e8,
+        *,
+        power: Literal[1, 2] = 2,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(**options)
+        if power not in (1, 2):
+            raise ValueError(f"power must be 1 (linear) or 2 (quadratic), got {power}")
+        self.power = power
+        self._schedule = Schedule("strength", strength, mu, max_strength, default_mu=1.0)
+
+    @property
+    def strength(self) -> float:
+        """γ now."""
+        return self._schedule.value
+
+    def summary(self) -> dict[str, float]:
+        """The current γ."""
+        return {"strength": self.strength}
+
+    def extra_repr(self) -> str:
+        """Power and schedule, for ``print(fence)``."""
+        return f"power={self.power}, {self._schedule}"
+
+    def _term(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
+        return self.strength * torch.relu(f) ** self.power
+
+    def _slope(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
+        return self.strength * (2.0 * torch.relu(f) if self.power == 2 else (f > 0).to(f.dtype))
+
+    def _advance(self) -> None:
+        self._schedule.advance(self.steps + 1)
+
+    def _numbers(self) -> dict[str, float]:
+        return super()._numbers() | {"strength": self.strength}
+
+    def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
+        super()._restore(header, numbers, tensors)
+        self._schedule.value = numbers["strength"]
