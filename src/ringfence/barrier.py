@@ -60,8 +60,11 @@ def log_barrier_dual(z: Tensor, t: Sharpness) -> Tensor:
     z, t = _prepare(z, t)
     inverse = 1.0 / t
     junction = -inverse * inverse
-    # (1/t)/(-z), not 1/(-t·z): t·z overflows where the quotient is still representable.
-    return torch.where(z <= junction, inverse / -torch.where(z <= junction, z, junction), t)
+    inside = torch.where(z <= junction, z, junction)
+    # (1/t)/(-z), not 1/(-t·z): t·z overflows where the quotient is still representable. And a division of tensors:
+    # number / tensor would be reciprocal() times the number, rounded twice.
+    dividend = inverse if isinstance(inverse, Tensor) else z.new_full((), inverse)
+    return torch.where(z <= junction, dividend / -inside, t)
 
 
 def standard_log_barrier(z: Tensor, t: Sharpness) -> Tensor:

@@ -20,14 +20,14 @@ class Check:
 
     Attributes:
         fault: what is wrong, in words: "low > high".
-        broken: a module-level function (so that a check can be pickled) from the inputs to a bool tensor.
+        broken: a module-level function (so that a check can be pickled) from the inputs to a bool (tensor).
         inputs: the numbers to look at, by the name the message shows them under.
         advice: what the user should do about it.
         mask: entries to look at (all of them if None).
     """
 
     fault: str
-    broken: Callable[..., Tensor]
+    broken: Callable[..., Tensor | bool]
     inputs: dict[str, Tensor | float]
     advice: str = ""
     mask: Tensor | None = None
@@ -40,7 +40,7 @@ class Check:
     def entries(self) -> Tensor:
         """True where the fault holds."""
         with torch.no_grad():
-            broken = self.broken(*self.inputs.values())
+            broken = torch.as_tensor(self.broken(*self.inputs.values()))
             return broken if self.mask is None else broken & self.mask
 
     def enforce(self, where: str) -> None:

@@ -100,7 +100,7 @@ class FenceCallback(_Callback):
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Keep this model if it is feasible and better than the best so far (all scores are logged by now)."""
-        if trainer.sanity_checking or self.score is None or not trainer.fit_loop.running:
+        if trainer.sanity_checking or self.score is None or trainer.state.fn != "fit":
             return
         if self.score not in trainer.callback_metrics:
             known = ", ".join(sorted(trainer.callback_metrics)) or "none"
@@ -156,7 +156,7 @@ class FenceCallback(_Callback):
         """Save the new best, and only then remove the old one."""
         path, old = self._new_path(trainer), self.best_path
         self.best_score, self.best_path = score, path
-        trainer.save_checkpoint(path)
+        trainer.save_checkpoint(path, weights_only=False)
         if old and old != path:
             trainer.strategy.remove_checkpoint(old)
 

@@ -261,24 +261,23 @@ def _broadcasts_to(shape: torch.Size, target: torch.Size) -> bool:
     return all(size in (1, wanted) for size, wanted in pairs)
 
 
-# Comparisons are written so that a NaN counts as broken.
-def _crossed(low: Bound, high: Bound) -> Tensor:
-    low, high = torch.as_tensor(low), torch.as_tensor(high)
-    return ~((low <= high) & (low < math.inf) & (high > -math.inf))
+# A NaN counts as broken, hence "not fine". `^ True` is "not" for plain bools and bool tensors alike: bounds that are
+# plain numbers are looked at without a single tensor operation.
+def _crossed(low: Bound, high: Bound) -> Tensor | bool:
+    return ((low <= high) & (low < math.inf) & (high > -math.inf)) ^ True
 
 
-def _below_everything(high: Bound) -> Tensor:
-    return ~(torch.as_tensor(high) > -math.inf)
+def _below_everything(high: Bound) -> Tensor | bool:
+    return (high > -math.inf) ^ True
 
 
-def _above_everything(low: Bound) -> Tensor:
-    return ~(torch.as_tensor(low) < math.inf)
+def _above_everything(low: Bound) -> Tensor | bool:
+    return (low < math.inf) ^ True
 
 
-def _no_band(target: Bound, tolerance: Bound) -> Tensor:
-    target, tolerance = torch.as_tensor(target), torch.as_tensor(tolerance)
-    return ~(torch.isfinite(target) & (tolerance >= 0) & (tolerance < math.inf))
+def _no_band(target: Bound, tolerance: Bound) -> Tensor | bool:
+    return ((abs(target) < math.inf) & (tolerance >= 0) & (tolerance < math.inf)) ^ True
 
 
-def _not_positive(scale: Tensor) -> Tensor:
-    return ~((scale > 0) & (scale < math.inf))
+def _not_positive(scale: Tensor) -> Tensor | bool:
+    return ((scale > 0) & (scale < math.inf)) ^ True

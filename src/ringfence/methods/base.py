@@ -140,7 +140,7 @@ class Method(Remembering):
             }
         name = max(worst, key=lambda key: worst[key])
         return Certificate(
-            objective=float(objective),
+            objective=objective.item() if isinstance(objective, Tensor) else float(objective),
             feasible=worst[name] <= tolerance,
             worst=worst[name],
             worst_name=name if worst[name] > 0.0 else None,
@@ -195,12 +195,12 @@ class Method(Remembering):
 
     def _coefficients(self, residuals: Mapping[str, Residual]) -> dict[str, float | Tensor]:
         """What each φ(f) is multiplied with: the weight, and the reduction's divisor."""
+        first = next(iter(residuals.values())).f
         divisor: float | Tensor = 1.0
         if self.reduction == "mean":
             counts = [r.present.sum() if r.ragged else r.f.numel() for r in residuals.values()]
-            divisor = torch.as_tensor(sum(counts)).clamp(min=1)
+            divisor = torch.as_tensor(sum(counts), dtype=first.dtype).clamp(min=1.0)
         elif self.reduction == "batchmean":
-            first = next(iter(residuals.values())).f
             divisor = max(first.shape[0], 1) if first.ndim else 1
         return {name: self.weights.get(name, 1.0) / divisor for name in residuals}
 
