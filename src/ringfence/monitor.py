@@ -15,7 +15,9 @@ from ringfence.residuals import Constraint, Residual, as_residual
 
 require("torchmetrics", "rf.Monitor", "metrics")
 
-from torchmetrics import Metric  # noqa: E402  (after the check, so that its absence gets a clear message)
+# after the check, so that its absence gets a clear message
+from torchmetrics import Metric  # noqa: E402
+from torchmetrics.utilities import dim_zero_cat  # noqa: E402
 
 NOT_NUMBERED: Final = -1
 
@@ -80,7 +82,7 @@ class Monitor(Metric):
         names = {zlib.crc32(name.encode()): name for name in self._all_names()}
         if not names:
             raise ValueError("Monitor.compute was called before any update")
-        key, f = _unique(torch.cat(list(self.key)), torch.cat(list(self.residual)))
+        key, f = _unique(dim_zero_cat(self.key), dim_zero_cat(self.residual))
         ok = f <= self.tolerance
         self._satisfied_now = key[ok & (key[:, 0] != NOT_NUMBERED)]
         held = _still(key, ok, self.satisfied_before.to(key.device))
@@ -140,8 +142,9 @@ class Monitor(Metric):
             self.spelling.append(torch.frombuffer(text, dtype=torch.uint8).to(f.device))
 
     def _all_names(self) -> list[str]:
-        text = b"".join(bytes(part.tolist()) for part in self.spelling).decode()
-        return sorted(set(text.split()))
+        if len(self.spelling) == 0:
+            return []
+        return sorted(set(bytes(dim_zero_cat(self.spelling).tolist()).decode().split()))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         # the memory of the last epoch is as long as that epoch was: make room before torch compares shapes

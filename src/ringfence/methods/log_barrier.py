@@ -21,7 +21,9 @@ class LogBarrier(Method):
     a satisfied constraint is pushed back before it breaks. Its derivative λ = -1/(t f) (t beyond the junction)
     is the implicit dual variable: ``duals()``. There is no dual step and no extra pass over the data.
 
-    Low t is a soft barrier that pulls on everything, high t a hard one that acts near the boundary alone.
+    Low t is a soft barrier that pulls on everything, high t a hard one that acts near the boundary alone. λ never
+    exceeds t (times the weight), so a constraint whose true multiplier is larger cannot be held until t has grown
+    past it: start low to find a good region, and let mu take t there.
     Constraints are in the units of their residuals: what matters is f against 1/t², so bring them to a common
     scale (``scale=`` of :func:`ringfence.between`) before turning t.
 

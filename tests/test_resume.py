@@ -1,0 +1,103 @@
+"""A state saved in mid-epoch, loaded in a new process, continues bit for bit; foreign states are refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+from training_run import FENCES, HALFWAY, SAMPLES, Run
+
+import ringfence as rf
+
+
+def flat(state: object, prefix: str = "") -> dict[str, object]:
+    if isinstance(state, dict):
+        return {k: v for key, one in state.items() for k, v in flat(one, f"{prefix}/{key}").items()}
+    return {prefix: state}
+
+
+def test_every_method_continues_identically_in_a_new_process(tmp_path: Path) -> None:
+    halfway, finished = {}, {}
+    for name, make in FENCES.items():
+        run = Run(make)
+        halfway[name] = run.train(start=(0, 0), save_at=HALFWAY)
+        finished[name] = run.state()
+    torch.save(halfway, tmp_path / "halfway.pt")
+    script = Path(__file__).with_name("training_run.py")
+    subprocess.run(
+        [sys.executable, script, "resume", tmp_path / "halfway.pt", tmp_path / "resumed.pt"], check=True
+    )
+    resumed = torch.load(tmp_path / "resumed.pt", weights_only=True)
+    for name in FENCES:
+        before, expected, got = flat(halfway[name]), flat(finished[name]), flat(resumed[name])
+        assert got.keys() == expected.keys()
+        for key, value in expected.items():
+            if isinstance(value, torch.Tensor):
+                assert torch.equal(got[key], value), f"{name}{key}"
+        assert not torch.equal(before["/model/0.weight"], expected["/model/0.weight"])
+
+
+@pytest.mark.parametrize("name", FENCES)
+def test_the_state_is_plain_tensors_that_safetensors_takes(name: str, tmp_path: Path) -> None:
+    run = Run(FENCES[name])
+    state = run.train(start=(0, 0), save_at=HALFWAY)["fence"]
+    safetensors.torch.save_file(state, tmp_path / "fence.safetensors")
+    twin = FENCES[name]()
+    twin.load_state_dict(safetensors.torch.load_file(tmp_path / "fence.safetensors"))
+    assert twin.state_dict().keys() == state.keys()
+    for key, value in twin.state_dict().items():
+        assert torch.equal(value, state[key])
+
+
+def test_a_saved_state_does_not_change_while_training_goes_on() -> None:
+    fence = rf.Lagrangian(1.0, samples=2)
+    fence(a=torch.ones(2, requires_grad=True), index=torch.arange(2))
+    state = fence.state_dict()
+    fence(a=torch.ones(2, requires_grad=True), index=torch.arange(2))
+    fence.step()
+    assert state["sums.a"].tolist() == [1.0, 1.0]
+    assert state["multipliers.a"].tolist() == [0.0, 0.0]
+
+
+def test_a_fence_inside_a_module_is_saved_with_it() -> None:
+    module = nn.ModuleDict({"net": nn.Linear(1, 1), "fence": rf.LogBarrier(t=2.0, mu=3.0)})
+    module["fence"].step()
+    twin = nn.ModuleDict({"net": nn.Linear(1, 1), "fence": rf.LogBarrier()})
+    twin.load_state_dict(module.state_dict())
+    assert twin["fence"].t == 6.0
+
+
+def seen(fence: rf.Method, samples: int = SAMPLES) -> rf.Method:
+    fence(a=torch.ones(samples, 2, requires_grad=True), index=torch.arange(samples))
+    return fence
+
+
+@pytest.mark.parametrize(
+    ("state", "fence", "message"),
+    [
+        (rf.Lagrangian().state_dict(), rf.LogBarrier(), "saved by Lagrangian, but it is being loaded into LogBarrier"),
+        (rf.LogBarrier().state_dict(), rf.AugmentedLagrangian(), "saved by LogBarrier.*into AugmentedLagrangian"),
+        (rf.Lagrangian(samples=5).state_dict(), rf.Lagrangian(samples=6), "each of 5 samples.*has.*each of 6 samples"),
+        (rf.Lagrangian(samples=5).state_dict(), rf.Lagrangian(shared=True), "each of 5 samples.*has.*shared by all"),
+        (nn.Linear(1, 1).state_dict(), rf.Penalty(), r"not the state of a Penalty: no 'header' in it \(found bias, weight\)"),
+        (seen(rf.Lagrangian(samples=3), 3).state_dict(), None, r"multipliers of 'a' have shape \[3, 2\].*\[3, 4\]"),
+        (seen(rf.LogBarrier()).state_dict(), None, "about the constraints 'a', this method's are 'b'"),
+        ({k: v for k, v in rf.LogBarrier().state_dict().items() if k != "t"}, rf.LogBarrier(), "the state lacks t"),
+    ],
+)  # fmt: skip
+def test_foreign_states_are_refused_and_nothing_changes(state: dict, fence: rf.Method | None, message: str) -> None:
+    if fence is None and "multipliers.a" in state:
+        fence = rf.Lagrangian(samples=3)
+        fence(a=torch.ones(3, 4, requires_grad=True), index=torch.arange(3))
+    elif fence is None:
+        fence = rf.LogBarrier()
+        fence(b=torch.ones(2))
+    before = fence.state_dict()
+    with pytest.raises(RuntimeError, match=message):
+        fence.load_state_dict(state)
+    assert all(torch.equal(value, before[key]) for key, value in fence.state_dict().items())
