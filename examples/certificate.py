@@ -36,11 +36,11 @@ def minimise(x: Tensor, fence: rf.Method, a: Tensor, b: Tensor, c: Tensor) -> No
 
     def closure() -> Tensor:
         optimiser.zero_grad()
-        loss = objective(x, c) + fence(polytope=rf.at_most(a @ x, b))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss: Tensor = objective(x, c) + fence(polytope=rf.at_most(a @ x, b))
+        loss.backward()
         return loss
 
-    optimiser.step(closure)  # type: ignore[no-untyped-call]
+    optimiser.step(closure)
 
 
 def exact_optimum(a: Tensor, b: Tensor, c: Tensor) -> float:

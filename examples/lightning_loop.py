@@ -44,7 +44,7 @@ class IntervalRegression(pl.LightningModule):
     def training_step(self, batch: Batch) -> Tensor:
         """The fence's call."""
         index, x, low, high, _ = batch
-        loss = self.fence(interval=rf.between(self.network(x)[:, 0], low, high), index=index)
+        loss: Tensor = self.fence(interval=rf.between(self.network(x)[:, 0], low, high), index=index)
         self.log("train_loss", loss, on_step=False, on_epoch=True)
         return loss
 

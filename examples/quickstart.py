@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +42,7 @@ def truth(dose: Tensor) -> Tensor:
     return 1.2 * dose / (dose + 0.2)
 
 
-def limits(model: nn.Module) -> dict[str, rf.Residual]:
+def limits(model: nn.Module) -> dict[str, Any]:
     """The constraints, by name, at 64 doses."""
     response = model(torch.linspace(0.0, 1.0, 64)[:, None])
     return {
@@ -62,7 +63,7 @@ def train(fence: rf.Method | None, epochs: int, seed: int) -> nn.Module:
         for rows in torch.randperm(len(dose)).split(8):
             loss = nn.functional.mse_loss(model(dose[rows]), measured[rows])
             if fence is not None:
-                loss = loss + fence(**limits(model))  # <- one term in the loss
+                loss = loss + fence(**limits(model))  # <- one term of the loss
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()

@@ -1,4 +1,4 @@
-"""Convex problems with a known optimum and known multipliers (from cvxpy), and a recipe to solve each by each method."""
+"""Convex problems with a known optimum and known multipliers (from cvxpy), and three ways to solve them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def _random(seed: int, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def _solve(x: cp.Variable, goal: cp.Expression, limits: dict[str, list[cp.Constraint]]) -> tuple[float, dict[str, Tensor]]:
+def _solve(
+    x: cp.Variable, goal: cp.Expression, limits: dict[str, list[cp.Constraint]]
+) -> tuple[float, dict[str, Tensor]]:
     problem = cp.Problem(cp.Minimize(goal), [one for group in limits.values() for one in group])
     value = problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
     duals = {}
@@ -135,7 +137,9 @@ def solve_smooth(problem: Problem, fence: rf.Method, steps: int) -> tuple[Tensor
     return x.detach(), duals
 
 
-def solve_by_averaging(problem: Problem, fence: rf.Method, steps: int, lr: float) -> tuple[Tensor, dict[str, Tensor]]:
+def solve_by_averaging(
+    problem: Problem, fence: rf.Method, steps: int, lr: float
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Alternate one gradient and one dual step, and average: where the Lagrangian has no minimiser of its own."""
     x = torch.zeros(problem.dimension, dtype=torch.float64, requires_grad=True)
     points: list[Tensor] = []

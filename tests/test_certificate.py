@@ -48,7 +48,9 @@ def test_a_gradient_norm_needs_a_graph() -> None:
         rf.LogBarrier().certificate(1.0, a=torch.zeros(2), parameters=[torch.zeros(2, requires_grad=True)])
 
 
-@pytest.mark.parametrize("fence", [rf.LogBarrier(t=3.0), rf.Penalty(), rf.AugmentedLagrangian(shared=True)], ids=str)
+@pytest.mark.parametrize(
+    "fence", [rf.LogBarrier(t=3.0), rf.Penalty(), rf.AugmentedLagrangian(shared=True)], ids=str
+)
 def test_certificates_of_parts_add_up(fence: rf.Method) -> None:
     value = torch.randn(10, 3, dtype=torch.float64)
     whole = fence.certificate(10.0, size=rf.between(value, -1.0, 1.0))

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from convex import PROBLEMS, Problem, minimise, solve_by_averaging, solve_smooth, solve_with_kinks
 from torch import Tensor
 
 import ringfence as rf
+from convex import PROBLEMS, Problem, minimise, solve_by_averaging, solve_smooth, solve_with_kinks
 
 Answer = tuple[Tensor, dict[str, Tensor]]
 

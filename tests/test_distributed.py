@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import FENCES, run
 
 import ringfence as rf
+from ranks import FENCES, run
 
 
 @pytest.fixture(scope="module")

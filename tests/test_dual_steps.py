@@ -18,7 +18,9 @@ def epoch_data(epoch: int) -> Tensor:
 
 def as_two_sided(f: Tensor, mask: Tensor | None = None) -> rf.Residual:
     f = f.clone().requires_grad_()
-    return rf.Residual(f if mask is None else torch.where(mask, f, -torch.inf), two_sided=True, ragged=mask is not None)
+    return rf.Residual(
+        f if mask is None else torch.where(mask, f, -torch.inf), two_sided=True, ragged=mask is not None
+    )
 
 
 def batches(epoch: int) -> list[Tensor]:

@@ -98,7 +98,13 @@ def test_plain_tensors_are_residuals(make: Callable[..., rf.Method]) -> None:
 
 
 def test_dataset_level_scalars_work() -> None:
-    for fence in (rf.LogBarrier(), rf.Penalty(), rf.Lagrangian(1.0), rf.ReLULagrangian(1.0), rf.AugmentedLagrangian()):
+    for fence in (
+        rf.LogBarrier(),
+        rf.Penalty(),
+        rf.Lagrangian(1.0),
+        rf.ReLULagrangian(1.0),
+        rf.AugmentedLagrangian(),
+    ):
         rate = torch.tensor(0.4, requires_grad=True)
         fence(rate=rf.at_most(rate, 0.3)).backward()
         fence.step()
@@ -137,7 +143,10 @@ def test_t_may_be_a_function_of_the_step() -> None:
 
 
 def test_strength_and_rho_grow_alike() -> None:
-    penalty, augmented = rf.Penalty(strength=1.0, mu=10.0, max_strength=50.0), rf.AugmentedLagrangian(rho=1.0, mu=2.0)
+    penalty, augmented = (
+        rf.Penalty(strength=1.0, mu=10.0, max_strength=50.0),
+        rf.AugmentedLagrangian(rho=1.0, mu=2.0),
+    )
     x = torch.ones(2, requires_grad=True)
     for _ in range(2):
         penalty.step()
@@ -182,13 +191,17 @@ def test_works_with_a_grad_scaler_and_several_optimisers(make: Callable[..., rf.
             optimiser.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             output = other(model(x))[:, 0]
-            loss = (output.float() - y[:, 0]).square().mean() + fence(a=rf.at_most(output, 0.0), index=torch.arange(20))
+            loss = (output.float() - y[:, 0]).square().mean() + fence(
+                a=rf.at_most(output, 0.0), index=torch.arange(20)
+            )
         scaler.scale(loss).backward()
         for optimiser in optimisers:
             scaler.step(optimiser)
         scaler.update()
         fence.step()
-    assert all(not torch.equal(a, b) for a, b in zip(before, (*model.parameters(), *other.parameters()), strict=True))
+    assert all(
+        not torch.equal(a, b) for a, b in zip(before, (*model.parameters(), *other.parameters()), strict=True)
+    )
 
 
 def test_works_with_a_compiled_model_and_a_compiled_fence(make: Callable[..., rf.Method]) -> None:

@@ -80,7 +80,9 @@ def test_infinite_bounds_and_masks_constrain_nothing() -> None:
 
 
 def test_a_masked_row_may_have_nonsense_bounds() -> None:
-    empty = rf.between(torch.ones(2), torch.tensor([0.0, INF]), torch.tensor([2.0, -INF]), mask=torch.tensor([True, False]))
+    empty = rf.between(
+        torch.ones(2), torch.tensor([0.0, INF]), torch.tensor([2.0, -INF]), mask=torch.tensor([True, False])
+    )
     assert empty.satisfied().all()
 
 

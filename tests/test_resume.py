@@ -10,9 +10,9 @@ import pytest
 import safetensors.torch
 import torch
 from torch import nn
-from training_run import FENCES, HALFWAY, SAMPLES, Run
 
 import ringfence as rf
+from training_run import FENCES, HALFWAY, SAMPLES, Run
 
 
 def flat(state: object, prefix: str = "") -> dict[str, object]:
@@ -29,9 +29,7 @@ def test_every_method_continues_identically_in_a_new_process(tmp_path: Path) -> 
         finished[name] = run.state()
     torch.save(halfway, tmp_path / "halfway.pt")
     script = Path(__file__).with_name("training_run.py")
-    subprocess.run(
-        [sys.executable, script, "resume", tmp_path / "halfway.pt", tmp_path / "resumed.pt"], check=True
-    )
+    subprocess.run([sys.executable, script, "resume", tmp_path / "halfway.pt", tmp_path / "resumed.pt"], check=True)
     resumed = torch.load(tmp_path / "resumed.pt", weights_only=True)
     for name in FENCES:
         before, expected, got = flat(halfway[name]), flat(finished[name]), flat(resumed[name])

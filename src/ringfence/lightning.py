@@ -20,7 +20,7 @@ from ringfence.monitor import Monitor
 # `pytorch_lightning` and `lightning.pytorch` are the same code twice, and neither trainer takes the other's
 # Callback everywhere. A callback that descends from both is at home in both.
 if TYPE_CHECKING:
-    _Callback = object
+    from pytorch_lightning import Callback as _Callback
 else:
     _HOMES = {"pytorch_lightning": "pytorch_lightning", "lightning": "lightning.pytorch"}
     _Callback = type(

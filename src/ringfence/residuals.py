@@ -261,8 +261,8 @@ def _broadcasts_to(shape: torch.Size, target: torch.Size) -> bool:
     return all(size in (1, wanted) for size, wanted in pairs)
 
 
-# A NaN counts as broken, hence "not fine". `^ True` is "not" for plain bools and bool tensors alike: bounds that are
-# plain numbers are looked at without a single tensor operation.
+# A NaN counts as broken, hence "not fine". `^ True` is "not" for plain bools and bool tensors alike, so that
+# bounds that are plain numbers are looked at without a single tensor operation.
 def _crossed(low: Bound, high: Bound) -> Tensor | bool:
     return ((low <= high) & (low < math.inf) & (high > -math.inf)) ^ True
 
@@ -276,7 +276,7 @@ def _above_everything(low: Bound) -> Tensor | bool:
 
 
 def _no_band(target: Bound, tolerance: Bound) -> Tensor | bool:
-    return ((abs(target) < math.inf) & (tolerance >= 0) & (tolerance < math.inf)) ^ True
+    return ((target > -math.inf) & (target < math.inf) & (tolerance >= 0) & (tolerance < math.inf)) ^ True
 
 
 def _not_positive(scale: Tensor) -> Tensor | bool:

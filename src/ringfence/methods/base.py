@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ringfence.certificate import Certificate
-from ringfence.checks import Ledger
+from ringfence.checks import Check, Ledger
 from ringfence.methods.state import Remembering
 from ringfence.residuals import Constraint, Residual, as_residual
 
@@ -169,6 +169,10 @@ class Method(Remembering):
     def _advance(self) -> None:
         """What ``step()`` does, the checks made; ``self.steps`` counts the steps before this one."""
 
+    def _index_checks(self, residuals: Mapping[str, Residual], index: Tensor | None) -> list[Check]:
+        """What must hold of ``index``; nothing for methods that do not use it."""
+        return []
+
     def _bound(self, residuals: Mapping[str, Residual]) -> float | None:
         """An upper bound on the gap that holds at any point, or None."""
         return None
@@ -219,10 +223,12 @@ class Method(Remembering):
                 raise ValueError(
                     f"constraint '{name}' has rows of shape {list(row)}, declared were {list(self.shapes[name])}"
                 )
-            if not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling():
+            for name, residual in residuals.items():
                 for check in residual.checks:
                     self._ledger.add(f"constraint '{name}'", check)
-        if not torch.compiler.is_compiling():
+            for check in self._index_checks(residuals, index):
+                self._ledger.add("index", check)
             self._ledger.close_call()
         return residuals
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from ringfence.checks import Check
 from ringfence.methods.base import Method, Options, Unpack
 from ringfence.methods.layout import layout_of
 from ringfence.residuals import Constraint, Residual
@@ -173,9 +174,6 @@ class DualMethod(Method):
 
     def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None) -> dict[str, Residual]:
         residuals = super()._admit(constraints, index)
-        rows = {name: residual.f.shape for name, residual in residuals.items()}
-        for check in self.layout.index_checks(index, rows):
-            self._ledger.add("index", check)
         for name, residual in residuals.items():
             known = self._multipliers.get(name)
             if known is None:
@@ -184,6 +182,9 @@ class DualMethod(Method):
                 self.layout.require_fit(name, known, residual)
             self._multipliers[name] = known.to(residual.f.device)
         return residuals
+
+    def _index_checks(self, residuals: Mapping[str, Residual], index: Tensor | None) -> list[Check]:
+        return self.layout.index_checks(index, {name: residual.f.shape for name, residual in residuals.items()})
 
     def _multiplier(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
         return self.layout.rows(self._multipliers[name], index).to(f.dtype)

@@ -1,0 +1,157 @@
+"""Bad input gets one clear message: what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import ringfence as rf
+
+X = torch.zeros(4, requires_grad=True)
+NAN, INF = math.nan, math.inf
+
+
+def value(*numbers: float) -> torch.Tensor:
+    return torch.tensor(numbers, requires_grad=True)
+
+
+CONSTRUCTION: list[tuple[Callable[[], object], str]] = [
+    (lambda: rf.LogBarrier(t=0.0), r"t must be positive and finite, got t=0\.0"),
+    (lambda: rf.LogBarrier(t=-2.0), r"t must be positive and finite, got t=-2\.0"),
+    (lambda: rf.LogBarrier(t=NAN), "t must be positive and finite, got t=nan"),
+    (lambda: rf.LogBarrier(mu=0.9), r"mu must be at least 1 .*got mu=0\.9"),
+    (lambda: rf.LogBarrier(t=5.0, max_t=2.0), "t=5 is above max_t=2"),
+    (lambda: rf.LogBarrier(t=lambda step: 1.0, mu=1.1), r"t is a function.*leave out mu \(got mu=1\.1\)"),
+    (lambda: rf.LogBarrier(t=lambda step: -1.0), r"t\(0\) must be positive and finite"),
+    (lambda: rf.LogBarrier(t="5"), "t must be a number, got str"),
+    (lambda: rf.log_barrier(X, 0.0), r"t must be positive and finite, got t=0\.0"),
+    (lambda: rf.log_barrier(X, torch.tensor([1.0, 1.0, -3.0, 1.0])), "t must be positive, got a tensor with -3 in it"),
+    (lambda: rf.log_barrier(torch.zeros(3, dtype=torch.int64), 5.0), r"floating-point tensor, got torch.int64.*z\.float\(\)"),
+    (lambda: rf.log_barrier(0.5, 5.0), "z must be a tensor, got float"),
+    (lambda: rf.Penalty(power=3), r"power must be 1 \(linear\) or 2 \(quadratic\), got 3"),
+    (lambda: rf.Penalty(strength=-1.0), "strength must be positive and finite"),
+    (lambda: rf.Lagrangian(dual_lr=-0.1), r"dual_lr must be finite and not negative, got dual_lr=-0\.1"),
+    (lambda: rf.ReLULagrangian(dual_lr=-0.1), "dual_lr must be finite and not negative"),
+    (lambda: rf.ReLULagrangian(interval=0), "interval must be at least 1 call, or None"),
+    (lambda: rf.AugmentedLagrangian(rho=0.0), "rho must be positive and finite"),
+    (lambda: rf.Lagrangian(initial=-1.0), "initial must be finite and not negative"),
+    (lambda: rf.Lagrangian(samples=0), "samples must be a positive number of data points, got 0"),
+    (lambda: rf.Lagrangian(samples=5, shared=True), "samples=5 and shared=True exclude each other"),
+    (lambda: rf.LogBarrier(reduction="avg"), "reduction must be one of sum, mean, batchmean, got 'avg'"),
+    (lambda: rf.LogBarrier(weights={"size": -1.0}), r"weight of 'size' must be finite and not negative, got -1\.0"),
+    (lambda: rf.LogBarrier(weights={"size": "much"}), "weight of 'size' must be a number, got str"),
+    (lambda: rf.LogBarrier(shapes={"index": ()}), "'index' cannot name a constraint"),
+]  # fmt: skip
+
+RESIDUALS: list[tuple[Callable[[], object], str]] = [
+    (lambda: rf.between(X, 2.0, 1.0), r"between: low > high.*\(low=2, high=1\)"),
+    (lambda: rf.between(X, 0.0, torch.tensor([1.0, -1.0, 1.0, -5.0])), r"between: low > high.* in rows 1, 3 \(2 of 4 entries; first at \[1\]: low=0, high=-1\)"),
+    (lambda: rf.between(torch.zeros(3, 2), torch.tensor([0.0, 9.0]), 1.0), r"low > high.* in row 1|low > high.*first at \[1\]"),
+    (lambda: rf.between(X, torch.tensor([NAN, 0.0, 0.0, 0.0]), 1.0), "a bound that is NaN.* in row 0"),
+    (lambda: rf.between(X, INF, INF), "infinite on the wrong side"),
+    (lambda: rf.at_most(X, -INF), r"at_most: high is NaN or -inf \(high=-inf\)\. Use inf for no bound"),
+    (lambda: rf.at_least(X, NAN), "at_least: low is NaN or inf"),
+    (lambda: rf.equal(X, 1.0, -0.5), r"equal:.*a tolerance that is negative.*tolerance=-0\.5"),
+    (lambda: rf.equal(X, torch.tensor([0.0, INF, 0.0, 0.0])), "a target that is not finite.* in row 1"),
+    (lambda: rf.between(X, torch.zeros(3), 1.0), r"low of shape \[3\] does not broadcast to value of shape \[4\].*low\[:, None\]"),
+    (lambda: rf.at_most(X, torch.zeros(4, 1)), r"high of shape \[4, 1\] does not broadcast to value of shape \[4\]"),
+    (lambda: rf.at_most(X, 0.0, mask=torch.ones(5, dtype=torch.bool)), r"mask of shape \[5\] does not broadcast to value of shape \[4\]"),
+    (lambda: rf.at_most(X, 0.0, mask=torch.ones(4)), "mask must be a bool tensor, got torch.float32"),
+    (lambda: rf.at_most(X, 0.0, scale=0.0), "scale must be positive and finite"),
+    (lambda: rf.at_most(X, 0.0, scale=torch.tensor([1.0, 0.0, 1.0, 1.0])), r"scale <= 0 or NaN in row 1.*scale=0\)"),
+    (lambda: rf.at_most(torch.zeros(4, dtype=torch.int32), 0.0), "value must be floating point, got torch.int32.*no gradient"),
+    (lambda: rf.at_most([1.0], 0.0), "value must be a tensor, got list"),
+    (lambda: rf.at_most(X, "3"), "high must be a number or a tensor, got str"),
+]  # fmt: skip
+
+FENCES = [rf.LogBarrier, rf.Penalty, rf.Lagrangian, rf.ReLULagrangian, rf.AugmentedLagrangian]
+
+
+@pytest.mark.parametrize(("call", "message"), [*CONSTRUCTION, *RESIDUALS])
+def test_arguments(call: Callable[[], object], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
+
+
+@pytest.mark.parametrize("make", FENCES)
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+def test_residuals_that_are_not_numbers_name_constraint_and_rows(make: Callable[[], rf.Method], bad: float) -> None:
+    fence = make()
+    message = (
+        r"constraint 'size': (residual|value) is NaN or infinite in rows 1, 2 \(2 of 3 entries; first at \[1\]"
+    )
+    for constraint in (value(0.0, bad, bad), rf.at_most(value(0.0, bad, bad), 1.0)):
+        with pytest.raises(ValueError, match=message):
+            fence(place=value(0.0, 0.0, 0.0), size=constraint)
+
+
+@pytest.mark.parametrize("make", FENCES)
+def test_calls(make: Callable[[], rf.Method]) -> None:
+    name = make().__class__.__name__
+    with pytest.raises(ValueError, match=rf"{name} was called without any constraint.*fence\(size="):
+        make()()
+    with pytest.raises(TypeError, match=r"constraint 'size' must be floating point, got torch\.int64"):
+        make()(size=torch.ones(3, dtype=torch.int64))
+    with pytest.raises(TypeError, match="constraint 'size' must be a tensor or what rf.between.*got float"):
+        make()(size=1.0)
+    fence = make()
+    fence(size=X, place=X)
+    with pytest.raises(
+        ValueError, match="names changed: they were 'size', 'place', now 'plaice' is new and 'place' is missing"
+    ):
+        fence(size=X, plaice=X)
+    with pytest.raises(ValueError, match="'place' is missing.*use mask= for data points without one"):
+        fence.duals(size=X)
+    with pytest.raises(ValueError, match="'tolerance' cannot name a constraint"):
+        make()(tolerance=X)
+    with pytest.raises(ValueError, match="weights name 'sise', but the constraints are 'size'"):
+        type(fence)(weights={"sise": 1.0})(size=X)
+    with pytest.raises(ValueError, match=r"'size' has rows of shape \[2\], declared were \[3\]"):
+        type(fence)(shapes={"size": (3,)})(size=torch.zeros(4, 2, requires_grad=True))
+
+
+@pytest.mark.parametrize("make", [rf.Lagrangian, rf.ReLULagrangian, rf.AugmentedLagrangian])
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        (None, "index= is missing: with a row of multipliers for each of 10 samples"),
+        (torch.tensor([0, 1, 10, -1]), r"index: sample out of range in rows 2, 3 .*index=10.*numbered 0 to 9"),
+        (torch.tensor([5, 1, 5, 2]), r"index: repeated sample in rows 0, 2 .*index=5"),
+        (torch.tensor([0, 1, 2]), r"index has 3 entries, but constraint 'size' has shape \[4\]"),
+        (torch.tensor([0.0, 1.0, 2.0, 3.0]), "index must be a 1-D int64 tensor, got torch.float32"),
+        (torch.zeros(4, 1, dtype=torch.int64), r"1-D int64 tensor, got torch.int64 of shape \[4, 1\]"),
+        ([0, 1, 2, 3], "1-D int64 tensor, got list"),
+    ],
+)
+def test_sample_index(make: Callable[..., rf.Method], index: object, message: str) -> None:
+    fence = make(samples=10)
+    with pytest.raises((ValueError, TypeError), match=message):
+        fence(size=X, index=index)
+    assert not fence.state_dict().keys() & {"sums.size", "multipliers.size"}  # nothing half-done
+
+
+@pytest.mark.parametrize("make", [rf.Lagrangian, rf.AugmentedLagrangian])
+def test_shapes_that_change(make: Callable[..., rf.Method]) -> None:
+    fence = make()
+    fence(size=torch.zeros(4, 2, requires_grad=True))
+    with pytest.raises(
+        ValueError,
+        match=r"'size' changed its shape: \[3, 2\] does not fit multipliers of shape \[4, 2\].*samples=N with index=",
+    ):
+        fence(size=torch.zeros(3, 2, requires_grad=True))
+    per_sample = make(samples=10)
+    per_sample(size=torch.zeros(4, 2, requires_grad=True), index=torch.arange(4))
+    with pytest.raises(ValueError, match=r"'size' changed its shape: \[4, 3\].*\[10, 2\].*pad ragged ones.*mask="):
+        per_sample(size=torch.zeros(4, 3, requires_grad=True), index=torch.arange(4))
+    shared = make(shared=True)
+    shared(size=rf.at_most(X, 0.0))
+    with pytest.raises(ValueError, match="either one-sided or two-sided"):
+        shared(size=rf.between(X, 0.0, 1.0))
+
+
+def test_an_unknown_name_of_the_package() -> None:
+    with pytest.raises(AttributeError, match="module 'ringfence' has no attribute 'LogBarier'"):
+        rf.LogBarier  # noqa: B018

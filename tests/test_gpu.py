@@ -1,0 +1,155 @@
+"""On a real GPU: nothing stalls, faults are still named, and the numbers are the CPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+import ringfence as rf
+
+pytestmark = pytest.mark.gpu
+
+FENCES: dict[str, Callable[..., rf.Method]] = {
+    "barrier": lambda **o: rf.LogBarrier(t=3.0, **o),
+    "penalty": lambda **o: rf.Penalty(**o),
+    "Lagrangian": lambda **o: rf.Lagrangian(0.5, samples=32, **o),
+    "Lagrangian shared": lambda **o: rf.Lagrangian(0.5, shared=True, **o),
+    "ReLU Lagrangian": lambda **o: rf.ReLULagrangian(0.5, interval=2, **o),
+    "augmented": lambda **o: rf.AugmentedLagrangian(0.5, samples=32, **o),
+}
+
+
+@pytest.fixture
+def strict_about_stalls() -> Iterator[None]:
+    """Any operation that makes the host wait for the GPU raises."""
+    torch.cuda.set_sync_debug_mode("error")
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+def batch(device: str, seed: int = 0) -> tuple[torch.Tensor, dict[str, rf.Residual], torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    value = torch.randn(8, 3, generator=generator).to(device).requires_grad_()
+    low = torch.randn(8, 3, generator=generator).to(device) - 2
+    mask = (torch.rand(8, 3, generator=generator) < 0.7).to(device)
+    index = torch.randperm(32, generator=generator)[:8].to(device)
+    named = {"size": rf.between(value, low, low + 3, mask=mask), "place": rf.at_most(value, 0.5, scale=2.0)}
+    return value, named, index
+
+
+@pytest.mark.parametrize("name", FENCES)
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_a_training_call_never_stalls(name: str, reduction: str) -> None:
+    fence = FENCES[name](reduction=reduction)
+    value, named, index = batch("cuda")
+    fence(**named, index=index).backward()  # the first call makes the state
+    data = [batch("cuda", seed) for seed in range(5)]
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for value, named, index in data:
+            again = {"size": rf.between(value, -1.0, torch.ones_like(value)), "place": named["place"]}
+            fence(**again, index=index).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    fence.step()
+
+
+@pytest.mark.parametrize("name", FENCES)
+def test_same_numbers_as_on_the_cpu(name: str) -> None:
+    results = []
+    for device in ("cpu", "cuda"):
+        fence, losses, gradients = FENCES[name](), [], []
+        for seed in range(6):
+            value, named, index = batch(device, seed)
+            loss = fence(**named, index=index)
+            losses.append(loss.item())
+            gradients.append(torch.autograd.grad(loss, value)[0].cpu())
+            if seed % 2:
+                fence.step()
+        duals = {key: dual.cpu() for key, dual in fence.duals(**named, index=index).items()}
+        results.append((losses, gradients, duals, fence.certificate(0.0, **named, index=index).gap))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_faults_are_reported_at_the_step_with_constraint_and_rows() -> None:
+    fence = rf.LogBarrier()
+    value = torch.zeros(4, device="cuda", requires_grad=True)
+    bad = torch.tensor([0.0, torch.nan, 0.0, torch.inf], device="cuda")
+    fence(size=rf.between(value, -1.0, 1.0), place=value)
+    fence(size=rf.between(value + bad, -1.0, 1.0), place=value)
+    with pytest.raises(ValueError, match=r"constraint 'size' \(call 2 .*NaN or infinite in rows 1, 3"):
+        fence.step()
+    fence(size=rf.between(value, torch.tensor([0.0, 2.0, 0.0, 0.0], device="cuda"), 1.0), place=value)
+    with pytest.raises(ValueError, match=r"constraint 'size' .*low > high.* in row 1"):
+        fence.step()
+
+
+def test_validate_reports_at_once() -> None:
+    fence = rf.LogBarrier(validate=True)
+    with pytest.raises(ValueError, match="constraint 'size': residual is NaN"):
+        fence(size=torch.full((2,), torch.nan, device="cuda"))
+
+
+def test_a_wild_index_is_reported_not_a_crash() -> None:
+    fence = rf.Lagrangian(1.0, samples=4)
+    fence(size=torch.ones(2, device="cuda", requires_grad=True), index=torch.tensor([1, 99], device="cuda"))
+    with pytest.raises(ValueError, match=r"sample out of range in row 1.*index=99"):
+        fence.step()
+
+
+def test_the_barrier_is_exact_there_too() -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        info = torch.finfo(dtype)
+        points = [0.0, -0.0, info.tiny, -info.tiny, -1.0, -0.04, 1.0, -info.max, 100.0]
+        z = torch.tensor(points, dtype=dtype, device="cuda").requires_grad_()
+        for t in (1e-3, 5.0, 1e8):
+            value, dual = rf.log_barrier(z, t), rf.log_barrier_dual(z, t)
+            assert torch.isfinite(value).all()
+            torch.testing.assert_close(value.cpu(), rf.log_barrier(z.cpu(), t), rtol=1e-5, atol=1e-6 / t)
+            torch.testing.assert_close(dual.cpu(), rf.log_barrier_dual(z.cpu(), t), rtol=1e-6, atol=0.0)
+
+
+def test_state_follows_the_module_and_survives_a_move() -> None:
+    fence = rf.Lagrangian(1.0, samples=4)
+    fence(size=torch.ones(2, requires_grad=True), index=torch.tensor([0, 1]))
+    fence.step()
+    fence.cuda()
+    assert fence.multipliers["size"].is_cuda
+    loaded = rf.Lagrangian(1.0, samples=4)
+    loaded.load_state_dict({key: value.cpu() for key, value in fence.state_dict().items()})
+    loss = loaded(size=torch.ones(2, device="cuda", requires_grad=True), index=torch.tensor([0, 1]))
+    assert loss.item() == 2.0
+
+
+def test_autocast_and_grad_scaler() -> None:
+    model = torch.nn.Linear(8, 1).cuda()
+    optimiser, scaler, fence = (
+        torch.optim.SGD(model.parameters(), lr=1e-3),
+        torch.amp.GradScaler("cuda"),
+        rf.LogBarrier(),
+    )
+    for _ in range(3):
+        optimiser.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            output = model(torch.randn(16, 8, device="cuda"))
+            loss = fence(size=rf.between(output, -0.5, 0.5))
+        assert loss.dtype == torch.float32
+        scaler.scale(loss).backward()
+        scaler.step(optimiser)
+        scaler.update()
+        fence.step()
+
+
+def test_inductor_compiles_the_loss() -> None:
+    fence = rf.LogBarrier(t=3.0)
+    value = torch.randn(64, 4, device="cuda")
+
+    def loss(value: torch.Tensor) -> torch.Tensor:
+        return fence(size=rf.between(value, -1.0, torch.ones_like(value)))
+
+    expected = loss(value)
+    torch.testing.assert_close(torch.compile(loss, fullgraph=True)(value), expected, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,188 @@
+"""FenceCallback in both Lightning namespaces: steps, logs, best feasible checkpoints, resume, two ranks."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import lightning.pytorch
+import pytest
+import pytorch_lightning
+import torch
+
+import ringfence as rf
+from lightning_modules import loader, module, trainer
+from ringfence.lightning import FenceCallback
+
+# Lightning itself, on this torch and at this size
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
+]
+
+
+@pytest.fixture(params=[pytorch_lightning, lightning.pytorch], ids=["pytorch_lightning", "lightning.pytorch"])
+def pl(request: pytest.FixtureRequest) -> ModuleType:
+    return request.param
+
+
+def test_steps_each_epoch_and_logs_the_monitor(pl: ModuleType, tmp_path: Path) -> None:
+    model = module(pl, rf.LogBarrier(t=2.0, mu=2.0))
+    run = trainer(pl, tmp_path, FenceCallback(), 3)  # a single callback: where the namespaces differ
+    run.fit(model, loader(), loader())
+    assert model.t_seen == [2.0] * 4 + [4.0] * 4 + [8.0] * 4
+    assert model.fence.t == 16.0
+    assert run.callback_metrics["fence/t"].item() == 8.0  # what the last epoch was trained with
+    f = model.limits(loader().dataset.tensors[1]).f
+    assert run.callback_metrics["fence/satisfaction"].item() == pytest.approx((f <= 0).double().mean().item())
+    assert run.callback_metrics["fence/worst/size"].item() == pytest.approx(f.max().clamp(min=0).item(), abs=1e-6)
+    assert 0.0 <= run.callback_metrics["fence/stability"].item() <= 1.0
+
+
+def test_the_sanity_check_is_no_epoch(pl: ModuleType, tmp_path: Path) -> None:
+    seen = []
+
+    class Watch(pl.Callback):  # type: ignore[name-defined]
+        def on_validation_end(self, trainer: object, pl_module: object) -> None:
+            if not trainer.sanity_checking:
+                seen.append(trainer.callback_metrics["fence/stability"].item())
+
+    run = trainer(pl, tmp_path, [FenceCallback(), Watch()], 2, num_sanity_val_steps=2)
+    run.fit(module(pl, rf.LogBarrier()), loader(), loader())
+    assert math.isnan(seen[0])
+    assert not math.isnan(seen[1])
+
+
+@pytest.mark.parametrize(("mode", "kept"), [("max", 3), ("min", 0)])
+def test_keeps_the_best_score_only(pl: ModuleType, tmp_path: Path, mode: str, kept: int) -> None:
+    keeper = FenceCallback(score="score", mode=mode, satisfaction=0.0, dirpath=tmp_path)
+    trainer(pl, tmp_path, [keeper], 5).fit(
+        module(pl, rf.LogBarrier(), [1.0, 4.0, 2.0, 5.0, 3.0]), loader(), loader()
+    )
+    assert [path.name for path in tmp_path.glob("*.ckpt")] == [f"best-feasible-epoch={kept:03d}.ckpt"]
+    assert keeper.best_path == str(tmp_path / f"best-feasible-epoch={kept:03d}.ckpt")
+
+
+def test_infeasible_epochs_are_not_kept(pl: ModuleType, tmp_path: Path) -> None:
+    """Satisfaction grows as the barrier trains: the best score comes too early to be feasible."""
+    history = []
+
+    class Watch(pl.Callback):  # type: ignore[name-defined]
+        def on_validation_end(self, trainer: object, pl_module: object) -> None:
+            if not trainer.sanity_checking:
+                history.append(trainer.callback_metrics["fence/satisfaction"].item())
+
+    scores = [9.0, 8.0, 7.0, 6.0, 5.0, 4.0]
+    trainer(pl, tmp_path, [FenceCallback(), Watch()], 6).fit(
+        module(pl, rf.LogBarrier(), scores), loader(), loader()
+    )
+    threshold = (min(history) + max(history)) / 2
+    assert min(history) < threshold < max(history)
+    keeper = FenceCallback(score="score", satisfaction=threshold, dirpath=tmp_path)
+    trainer(pl, tmp_path, [keeper], 6).fit(module(pl, rf.LogBarrier(), scores), loader(), loader())
+    feasible = [epoch for epoch, share in enumerate(history) if share >= threshold]
+    assert keeper.best_score == max(scores[epoch] for epoch in feasible) < scores[0]
+    never = FenceCallback(score="score", satisfaction=1.0, dirpath=tmp_path / "never")
+    trainer(pl, tmp_path, [never], 1).fit(module(pl, rf.LogBarrier(), scores), loader(), loader())
+    assert never.best_path == ""
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_checkpoint_of_another_run_is_not_overwritten(tmp_path: Path) -> None:
+    pl = pytorch_lightning
+    (tmp_path / "best-feasible-epoch=000.ckpt").write_text("precious")
+    keeper = FenceCallback(score="score", satisfaction=0.0, dirpath=tmp_path)
+    trainer(pl, tmp_path, [keeper], 1).fit(module(pl, rf.LogBarrier(), [1.0]), loader(), loader())
+    assert (tmp_path / "best-feasible-epoch=000.ckpt").read_text() == "precious"
+    assert Path(keeper.best_path).name == "best-feasible-epoch=000-v1.ckpt"
+
+
+@pytest.mark.parametrize("saved", ["after the epoch", "during validation"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: rf.LogBarrier(t=2.0, mu=2.0), lambda: rf.Lagrangian(dual_lr=0.5, samples=16)],
+    ids=["barrier", "Lagrangian"],
+)
+def test_resumes_identically(pl: ModuleType, tmp_path: Path, make, saved: str) -> None:
+    """Whether the checkpoint was taken before or after the fence's step of its epoch."""
+
+    def fit(epochs: int, **options: object) -> tuple[object, object]:
+        model, keeper = (
+            module(pl, make(), [3.0, 2.0, 1.0, 0.5]),
+            FenceCallback(score="score", satisfaction=0.0, dirpath=tmp_path),
+        )
+        callbacks = [keeper]
+        if saved == "after the epoch":
+            callbacks.append(
+                pl.callbacks.ModelCheckpoint(tmp_path / "kept", save_last=True, save_on_train_epoch_end=True)
+            )
+        run = trainer(pl, tmp_path, callbacks, epochs, enable_checkpointing=len(callbacks) > 1)
+        run.fit(model, loader(), loader(), **options)
+        return model, keeper
+
+    straight, _ = fit(4)
+    for old in tmp_path.rglob("*.ckpt"):
+        old.unlink()
+    _, keeper = fit(1)
+    path = tmp_path / "kept" / "last.ckpt" if saved == "after the epoch" else keeper.best_path
+    resumed, keeper = fit(4, ckpt_path=path, weights_only=True)
+    for key, value in straight.state_dict().items():
+        assert torch.equal(resumed.state_dict()[key], value), key
+    assert keeper.best_score == 3.0  # it remembers the best of before
+
+
+@pytest.mark.parametrize(
+    ("fence", "monitor", "options", "message"),
+    [
+        (False, True, {}, "found no fence in Fenced: make it an attribute, as in self.fence"),
+        (True, False, {"score": "score"}, "needs a monitor to tell what is feasible, and Fenced has none"),
+        (True, True, {"score": "dice"}, "no metric 'dice' was logged; there are: fence/satisfaction.*score"),
+    ],
+)
+def test_misuse(pl: ModuleType, tmp_path: Path, fence: bool, monitor: bool, options: dict, message: str) -> None:
+    model = module(pl, rf.LogBarrier())
+    if not fence:
+        model.fence = torch.nn.Identity()
+    if not monitor:
+        model.monitor = torch.nn.Identity()
+    with pytest.raises(ValueError, match=message):
+        trainer(pl, tmp_path, [FenceCallback(**options)], 1, num_sanity_val_steps=0).fit(model, loader(), loader())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"mode": "best"}, "mode must be 'max' or 'min'"), ({"satisfaction": 95}, "a share from 0 to 1, got 95")],
+)
+def test_bad_options(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FenceCallback(**options)
+
+
+def test_several_fences_log_under_their_own_names(tmp_path: Path) -> None:
+    pl = pytorch_lightning
+    model = module(pl, rf.LogBarrier(t=2.0))
+    model.other = rf.LogBarrier(t=7.0)
+    run = trainer(pl, tmp_path, [FenceCallback()], 1)
+    run.fit(model, loader(), loader())
+    assert run.callback_metrics["fence/fence/t"].item() == 2.0
+    assert run.callback_metrics["fence/other/t"].item() == 7.0
+
+
+def test_two_ranks_agree_with_one(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("lightning_modules.py")
+    done = subprocess.run(
+        [sys.executable, script, str(tmp_path)], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second
+    assert first["best"] == [3.0, "best-feasible-epoch=001.ckpt"]
+    assert 0.0 < first["satisfaction"] < 1.0
+    multipliers = torch.tensor(first["multipliers"])
+    assert (multipliers[::2] > 0).any()  # samples of either rank have some: the sampler deals them in turn
+    assert (multipliers[1::2] > 0).any()

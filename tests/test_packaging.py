@@ -1,0 +1,190 @@
+"""The package as a newcomer meets it: light imports, a bare environment, a wheel, the command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import ringfence as rf
+from ringfence.cli import main
+
+ROOT = Path(__file__).parent.parent
+
+# Imports of everything but torch and what torch itself needs fail, as in a bare environment.
+BARE = """
+import sys
+BLOCKED = {"torchmetrics", "pytorch_lightning", "lightning", "lightning_utilities", "monai", "numpy", "scipy",
+           "matplotlib", "cvxpy", "rich", "jsonargparse", "torchvision"}
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name.split(".")[0])
+sys.meta_path.insert(0, Block())
+import warnings
+warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+"""
+
+USE = """
+import torch, ringfence as rf
+x = torch.zeros(3, requires_grad=True)
+for make in (rf.LogBarrier, rf.Penalty, rf.Lagrangian, rf.ReLULagrangian, rf.AugmentedLagrangian):
+    fence = make()
+    fence(size=rf.between(x, -1.0, 1.0)).backward()
+    fence.step()
+    fence.load_state_dict(fence.state_dict())
+    str(fence.certificate(0.0, size=rf.between(x, -1.0, 1.0)))
+"""
+
+
+def python(code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *options, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_the_core_needs_torch_alone() -> None:
+    done = python(BARE + USE + "assert not BLOCKED & set(sys.modules)\nprint('fine')")
+    assert done.stdout.strip() == "fine", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("touch", "message"),
+    [
+        ("ringfence.Monitor", "rf.Monitor needs torchmetrics: pip install 'ringfence[metrics]'"),
+        ("ringfence.lightning", "ringfence.lightning needs pytorch_lightning: pip install 'ringfence[lightning]'"),
+    ],
+)
+def test_a_missing_extra_names_its_install_command(touch: str, message: str) -> None:
+    blocked_too = BARE.replace("sys.meta_path", "import importlib.util as u\nreal = u.find_spec\n"
+        "u.find_spec = lambda n, p=None: None if n.split('.')[0] in BLOCKED else real(n, p)\nsys.meta_path")  # fmt: skip
+    done = python(f"{blocked_too}\nimport ringfence\n{touch}")
+    assert done.stderr.strip().splitlines()[-1] == f"ModuleNotFoundError: {message}"
+
+
+def test_importing_costs_nothing_before_torch_is_needed() -> None:
+    """What `import ringfence` loads: its own file. What the first name loads: torch and files of the core."""
+    done = python(
+        "import sys; before = set(sys.modules)\n"
+        "import ringfence; print('torch' in sys.modules)\n"
+        "import torch; before = set(sys.modules)\n"
+        "ringfence.LogBarrier, ringfence.between, ringfence.log_barrier\n"
+        "print(sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
+    )
+    assert done.stdout.splitlines() == ["False", "['ringfence']"], done.stderr
+
+
+def test_public_names_are_all_there() -> None:
+    assert set(dir(rf)) == {*rf.__all__, "__version__"}
+    for name in rf.__all__:
+        assert getattr(rf, name) is not None
+
+
+def test_the_core_never_imports_what_stands_on_it() -> None:
+    core = [*(ROOT / "src/ringfence").glob("*.py"), *(ROOT / "src/ringfence/methods").glob("*.py")]
+    for path in core:
+        if path.name in ("cli.py", "__main__.py"):
+            continue
+        text = path.read_text()
+        for above in ("ringfence.weak", "ringfence.report", "ringfence.segmentation", "ringfence.cli"):
+            assert above not in text, f"{path} imports {above}"
+
+
+def test_the_wheel_works_on_its_own(tmp_path: Path) -> None:
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--no-build-isolation",
+            "-w",
+            tmp_path,
+            ROOT,
+        ],
+        check=True,
+    )
+    (wheel,) = tmp_path.glob("ringfence-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        assert "ringfence/py.typed" in names
+        assert not [
+            name
+            for name in names
+            if name.split("/")[0] not in ("ringfence", f"ringfence-{rf.__version__}.dist-info")
+        ]
+        archive.extractall(tmp_path / "unpacked")
+    where = "import ringfence.barrier; print(ringfence.barrier.__file__)"
+    done = python(BARE + f"sys.path.insert(0, {str(tmp_path / 'unpacked')!r})" + USE + where)
+    assert done.stdout.strip().startswith(str(tmp_path)), done.stderr
+
+
+# The command line
+
+
+def test_help_does_not_load_torch() -> None:
+    for arguments in ("--help", "--version", "barrier --help"):
+        done = python(
+            f"import sys; sys.argv = ['ringfence', *{arguments.split()!r}]\n"
+            "from ringfence.cli import main\n"
+            "try: main()\n"
+            "except SystemExit as end: print('exit', end.code, 'torch' in sys.modules)"
+        )
+        assert done.stdout.splitlines()[-1] == "exit 0 False", done.stderr
+
+
+def test_both_ways_to_call_it() -> None:
+    module = subprocess.run(
+        [sys.executable, "-m", "ringfence", "--version"], capture_output=True, text=True, check=True
+    )
+    script = subprocess.run(
+        [Path(sys.executable).parent / "ringfence", "--version"], capture_output=True, text=True, check=True
+    )
+    assert module.stdout == script.stdout == f"ringfence {rf.__version__}\n"
+
+
+def test_barrier_prints_the_paper_s_numbers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["barrier", "--t", "5", "--z", "-2", "0", "--plot", str(tmp_path / "b.png")]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[1] == ["5", "-2", "-0.138629", "-0.138629", "0.1"]
+    assert rows[2] == ["5", "0", "inf", "0.843775", "5"]
+    assert (tmp_path / "b.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_info_lists_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info"]) == 0
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in ("ringfence", "torch", "python", "gpu"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["barrier", "--t", "-1"], "ringfence barrier: t must be positive and finite, got t=-1.0\n"),
+        (["barrier", "--plot", "/nowhere/b.png"], "ringfence barrier: [Errno 2] No such file or directory: '/nowhere/b.png'\n"),
+        (["barrier", "--plot", "b.docx"], "ringfence barrier: Format 'docx' is not supported"),
+    ],
+)  # fmt: skip
+def test_mistakes_get_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(message)
+    assert printed.err.count("\n") == 1
+    assert "Traceback" not in printed.err
+
+
+def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["compaer"])
+    assert end.value.code == 2
+    assert "compaer" in capsys.readouterr().err
