@@ -48,11 +48,11 @@ def log_barrier_dual(z: Tensor, t: Sharpness) -> Tensor:
     """λ = ψ_t'(z) = -1/(t·z) if z <= -1/t², else t, elementwise: the implicit dual variable.
 
     Positive for every finite ``z`` (short of underflow), equal bit for bit to what autograd gives for
-    :func:`log_barrier`, and differentiable itself: λ'(z) = 1/(t·z²) up to the junction, 0 after it.
+    ``log_barrier``, and differentiable itself: λ'(z) = 1/(t·z²) up to the junction, 0 after it.
 
     Args:
         z: residuals (``<= 0`` is satisfied), any shape, floating point.
-        t: as for :func:`log_barrier`.
+        t: as for ``log_barrier``.
 
     Returns:
         λ, shaped like ``z`` (broadcast with ``t``); float32 for half-precision ``z``.
@@ -71,11 +71,11 @@ def standard_log_barrier(z: Tensor, t: Sharpness) -> Tensor:
     """-log(-z)/t if z < 0, else +inf, elementwise: the textbook barrier, for comparison.
 
     It needs a strictly feasible start: where ``z >= 0`` the value is infinite and the gradient zero, so nothing
-    pulls an infeasible point back. That is what :func:`log_barrier` mends.
+    pulls an infeasible point back. That is what ``log_barrier`` mends.
 
     Args:
         z: residuals (``<= 0`` is satisfied), any shape, floating point.
-        t: as for :func:`log_barrier`.
+        t: as for ``log_barrier``.
 
     Returns:
         The barrier, shaped like ``z`` (broadcast with ``t``); float32 for half-precision ``z``.

@@ -71,7 +71,7 @@ class Ledger:
     """The checks a method still has to make.
 
     On the CPU, or with ``at_once``, a check is made as it is added. On a GPU reading its answer would stall the
-    stream at every step, so it is written down and made by :meth:`settle`: at the fence's ``step()``, or after
+    stream at every step, so it is written down and made by ``settle``: at the fence's ``step()``, or after
     ``CALLS_HELD`` calls, whichever comes first.
     """
 
@@ -81,7 +81,7 @@ class Ledger:
         self._calls = 0
 
     def add(self, where: str, check: Check) -> None:
-        """Make ``check`` now, or write it down for :meth:`settle`."""
+        """Make ``check`` now, or write it down for ``settle``."""
         if self.at_once or check.on_cpu:
             check.enforce(where)
         else:

@@ -33,7 +33,7 @@ else:
 class FenceCallback(_Callback):
     """Steps every fence at each epoch's end, logs every monitor, keeps the best checkpoint that is feasible.
 
-    It finds the :class:`~ringfence.Method` and :class:`~ringfence.Monitor` objects that are attributes of the
+    It finds the ``ringfence.Method`` and ``ringfence.Monitor`` objects that are attributes of the
     LightningModule (or deeper): there they move with it and are in its checkpoints. Your ``training_step`` calls
     the fence, your ``validation_step`` updates the monitor, and nothing else is needed.
 

@@ -19,7 +19,7 @@ Bound: TypeAlias = float | Tensor
 class Residual:
     """The values f of one named constraint, ``f <= 0`` satisfied, in units of its ``scale``.
 
-    Made by :func:`between`, :func:`at_most`, :func:`at_least`, :func:`equal`, or from a plain tensor handed to
+    Made by ``between``, ``at_most``, ``at_least``, ``equal``, or from a plain tensor handed to
     a method. The first dimension counts data points ("rows").
 
     Attributes:
@@ -106,7 +106,7 @@ def between(value: Tensor, low: Bound, high: Bound, *, mask: Tensor | None = Non
 
 
 def at_most(value: Tensor, high: Bound, *, mask: Tensor | None = None, scale: Bound = 1.0) -> Residual:
-    """f = (value - high) / scale: value <= high. Arguments as for :func:`between`; shaped like ``value``."""
+    """f = (value - high) / scale: value <= high. Arguments as for ``between``; shaped like ``value``."""
     value = _measured("at_most", value)
     high = _bound("at_most", "high", high, value)
     check = Check("high is NaN or -inf", _below_everything, {"high": high}, "Use inf for no bound.")
@@ -114,7 +114,7 @@ def at_most(value: Tensor, high: Bound, *, mask: Tensor | None = None, scale: Bo
 
 
 def at_least(value: Tensor, low: Bound, *, mask: Tensor | None = None, scale: Bound = 1.0) -> Residual:
-    """f = (low - value) / scale: value >= low. Arguments as for :func:`between`; shaped like ``value``."""
+    """f = (low - value) / scale: value >= low. Arguments as for ``between``; shaped like ``value``."""
     value = _measured("at_least", value)
     low = _bound("at_least", "low", low, value)
     check = Check("low is NaN or inf", _above_everything, {"low": low}, "Use -inf for no bound.")
@@ -130,11 +130,11 @@ def equal(
     linear branch there, at slope t on both sides, so a positive tolerance serves it better.
 
     Args:
-        value: as for :func:`between`.
+        value: as for ``between``.
         target: a finite number, or a tensor that broadcasts to ``value``'s shape.
         tolerance: >= 0, likewise.
-        mask: as for :func:`between`.
-        scale: as for :func:`between`.
+        mask: as for ``between``.
+        scale: as for ``between``.
 
     Returns:
         A residual of shape ``[*value.shape, 2]``.

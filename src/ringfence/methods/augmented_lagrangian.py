@@ -25,8 +25,8 @@ class AugmentedLagrangian(DualMethod):
             steps taken to ρ.
         mu: growth of ρ per step, >= 1; constant unless given.
         max_rho: ρ never exceeds it.
-        **options: initial, samples, shared, process_group: see :class:`DualMethod`; weights, reduction, shapes,
-            validate: see :class:`Method`.
+        **options: initial, samples, shared, process_group: see ``DualMethod``; weights, reduction, shapes,
+            validate: see ``Method``.
     """
 
     def __init__(

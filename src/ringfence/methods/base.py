@@ -25,7 +25,7 @@ RESERVED: Final = ("index", "objective", "parameters", "tolerance")
 
 
 class Options(TypedDict, total=False):
-    """The keyword arguments every method takes; :class:`Method` says what they mean."""
+    """The keyword arguments every method takes; ``Method`` says what they mean."""
 
     weights: Mapping[str, float] | None
     reduction: Reduction
@@ -112,7 +112,7 @@ class Method(Remembering):
         tolerance: float = 0.0,
         **constraints: Constraint,
     ) -> Certificate:
-        """Feasibility, worst violation, duality gap and its bound at this point; see :class:`Certificate`.
+        """Feasibility, worst violation, duality gap and its bound at this point; see ``Certificate``.
 
         Args:
             objective: E, the loss without the constraints' terms, over the same data as the residuals.

@@ -18,7 +18,7 @@ from ringfence.residuals import Constraint, Residual
 
 
 class DualOptions(Options, total=False):
-    """The keyword arguments every method with explicit multipliers takes; :class:`DualMethod` explains them."""
+    """The keyword arguments every method with explicit multipliers takes; ``DualMethod`` explains them."""
 
     initial: float
     samples: int | None
@@ -30,7 +30,7 @@ class DualMethod(Method):
     """λ ← max(0, λ + rate · f̄) at a dual step, with f̄ the mean residual seen since the last one.
 
     Calls made in training mode with gradients enabled are what is *seen*: the dual step costs no extra pass.
-    The paper's variant, a separate pass over the data, is :meth:`observe`: what it is given replaces what the
+    The paper's variant, a separate pass over the data, is ``observe``: what it is given replaces what the
     calls saw. Between ranks the sums are added up, so every rank holds the same λ; multipliers are float32 or
     wider and never follow ``.half()``.
 
@@ -39,7 +39,7 @@ class DualMethod(Method):
         samples: N, the number of data points: one row of multipliers each, found by ``index=``.
         shared: one multiplier per constraint name (and side, for two-sided ones) for all data points.
         process_group: the ranks that train together; all of them unless given.
-        **options: weights, reduction, shapes, validate: as for every method, see :class:`Method`.
+        **options: weights, reduction, shapes, validate: as for every method, see ``Method``.
     """
 
     def __init__(

@@ -14,14 +14,14 @@ from ringfence.methods.dual import DualMethod, DualOptions, not_negative
 class Lagrangian(DualMethod):
     """loss = Σ_i w_i Σ_n λ_i^n f_i^n, with ``f <= 0`` satisfied; λ ← max(0, λ + dual_lr·f̄) at each ``step()``.
 
-    f̄ is the mean residual seen since the last step (see :class:`DualMethod`). A satisfied constraint lowers its
+    f̄ is the mean residual seen since the last step (see ``DualMethod``). A satisfied constraint lowers its
     multiplier, a violated one raises it; at a saddle point λ are the problem's true multipliers. With
     ``shared=True`` only the *mean* residual of each constraint is held to ``<= 0``.
 
     Args:
         dual_lr: the dual learning rate, >= 0.
-        **options: initial, samples, shared, process_group: see :class:`DualMethod`; weights, reduction, shapes,
-            validate: see :class:`Method`.
+        **options: initial, samples, shared, process_group: see ``DualMethod``; weights, reduction, shapes,
+            validate: see ``Method``.
     """
 
     def __init__(self, dual_lr: float = 0.01, **options: Unpack[DualOptions]) -> None:

@@ -17,7 +17,7 @@ from ringfence.residuals import Residual
 class LogBarrier(Method):
     """loss = Σ_i w_i Σ_n ψ_t(f_i^n), with ``f <= 0`` satisfied; t ← min(mu·t, max_t) at each ``step()``.
 
-    ψ_t is :func:`ringfence.log_barrier`: finite everywhere, so no feasible start is needed, and never flat, so
+    ψ_t is ``ringfence.log_barrier``: finite everywhere, so no feasible start is needed, and never flat, so
     a satisfied constraint is pushed back before it breaks. Its derivative λ = -1/(t f) (t beyond the junction)
     is the implicit dual variable: ``duals()``. There is no dual step and no extra pass over the data.
 
@@ -25,13 +25,13 @@ class LogBarrier(Method):
     exceeds t (times the weight), so a constraint whose true multiplier is larger cannot be held until t has grown
     past it: start low to find a good region, and let mu take t there.
     Constraints are in the units of their residuals: what matters is f against 1/t², so bring them to a common
-    scale (``scale=`` of :func:`ringfence.between`) before turning t.
+    scale (``scale=`` of ``ringfence.between``) before turning t.
 
     Args:
         t: the first t > 0, or a function from the number of steps taken to t.
         mu: growth of t per step, >= 1; 1.1 unless given, and not to be given when ``t`` is a function.
         max_t: t never exceeds it.
-        **options: weights, reduction, shapes, validate: as for every method, see :class:`Method`.
+        **options: weights, reduction, shapes, validate: as for every method, see ``Method``.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ class Penalty(Method):
         mu: growth of γ per step, >= 1; constant unless given.
         max_strength: γ never exceeds it.
         power: p, 1 or 2.
-        **options: weights, reduction, shapes, validate: as for every method, see :class:`Method`.
+        **options: weights, reduction, shapes, validate: as for every method, see ``Method``.
     """
 
     def __init__(

@@ -24,11 +24,11 @@ class ReLULagrangian(DualMethod):
     Args:
         dual_lr: the dual learning rate, >= 0.
         interval: calls before the first dual step; None takes one at each ``step()`` instead, from everything
-            seen since the last (:class:`DualMethod`). ``observe()`` and then ``step()`` always takes one.
+            seen since the last (``DualMethod``). ``observe()`` and then ``step()`` always takes one.
         growth: how much longer each interval is than the one before it.
         warmup: training calls (with ``interval=None``: steps) before dual updates begin; λ is ``initial`` then.
         **options: initial, samples, shared (here the default unless ``samples`` is given), process_group: see
-            :class:`DualMethod`; weights, reduction, shapes, validate: see :class:`Method`.
+            ``DualMethod``; weights, reduction, shapes, validate: see ``Method``.
     """
 
     def __init__(
