@@ -62,6 +62,19 @@ def test_certificates_of_parts_add_up(fence: rf.Method) -> None:
         assert getattr(parts, field) == getattr(whole, field)
 
 
+def test_means_of_parts_do_not_add_up_and_say_so() -> None:
+    one = rf.LogBarrier(reduction="mean").certificate(1.0, a=torch.zeros(2))
+    with pytest.raises(ValueError, match="add up for reduction='sum' alone"):
+        one + one
+
+
+def test_frozen_parameters_are_left_out_of_the_gradient_norm() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1))
+    model[0].requires_grad_(False)
+    output = model(torch.ones(3, 1))
+    assert rf.Penalty().certificate(output.sum(), a=output, parameters=model.parameters()).stationarity > 0
+
+
 def test_says_what_is_and_is_not_promised() -> None:
     feasible = str(rf.LogBarrier(t=10.0).certificate(2.0, a=torch.tensor([-1.0, -2.0])))
     assert "feasible: all 2 constraints hold" in feasible

@@ -122,6 +122,19 @@ def test_observe_replaces_what_the_calls_saw() -> None:
             assert fence.multipliers["a"].tolist() == [11.0, 22.0, 33.0]
 
 
+@pytest.mark.parametrize("options", [{"samples": 2}, {"shared": True}, {}])
+def test_state_made_in_inference_mode_serves_training(options: dict) -> None:
+    fence = rf.Lagrangian(1.0, initial=1.0, **options)
+    with torch.inference_mode():  # a validation before the first training step, and the paper's pass
+        fence(a=torch.ones(2), index=torch.arange(2))
+        fence.observe(a=torch.ones(2), index=torch.arange(2))
+    fence.observe(a=torch.ones(2), index=torch.arange(2))
+    fence.step()
+    f = torch.ones(2, requires_grad=True)
+    fence(a=f, index=torch.arange(2)).backward()
+    assert f.grad.tolist() == [2.0, 2.0]
+
+
 def test_a_step_without_anything_seen_warns() -> None:
     with pytest.warns(UserWarning, match=r"saw no residual since the last step.*observe"):
         rf.Lagrangian(1.0).step()

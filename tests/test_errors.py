@@ -27,15 +27,19 @@ CONSTRUCTION: list[tuple[Callable[[], object], str]] = [
     (lambda: rf.LogBarrier(t=lambda step: 1.0, mu=1.1), r"t is a function.*leave out mu \(got mu=1\.1\)"),
     (lambda: rf.LogBarrier(t=lambda step: -1.0), r"t\(0\) must be positive and finite"),
     (lambda: rf.LogBarrier(t="5"), "t must be a number, got str"),
+    (lambda: rf.log_barrier(X, torch.tensor(NAN)), "t must be positive and finite, got a tensor from nan"),
     (lambda: rf.log_barrier(X, 0.0), r"t must be positive and finite, got t=0\.0"),
-    (lambda: rf.log_barrier(X, torch.tensor([1.0, 1.0, -3.0, 1.0])), "t must be positive, got a tensor with -3 in it"),
+    (lambda: rf.log_barrier(X, torch.tensor([1.0, 1.0, -3.0, 1.0])), "t must be positive and finite, got a tensor from -3 to 1"),
     (lambda: rf.log_barrier(torch.zeros(3, dtype=torch.int64), 5.0), r"floating-point tensor, got torch.int64.*z\.float\(\)"),
     (lambda: rf.log_barrier(0.5, 5.0), "z must be a tensor, got float"),
     (lambda: rf.Penalty(power=3), r"power must be 1 \(linear\) or 2 \(quadratic\), got 3"),
     (lambda: rf.Penalty(strength=-1.0), "strength must be positive and finite"),
-    (lambda: rf.Lagrangian(dual_lr=-0.1), r"dual_lr must be finite and not negative, got dual_lr=-0\.1"),
+    (lambda: rf.Lagrangian(dual_lr=-0.1), r"dual_lr must be finite and not negative, got -0\.1"),
     (lambda: rf.ReLULagrangian(dual_lr=-0.1), "dual_lr must be finite and not negative"),
     (lambda: rf.ReLULagrangian(interval=0), "interval must be at least 1 call, or None"),
+    (lambda: rf.ReLULagrangian(interval=2.5), r"interval must be at least 1 call, or None.*got 2\.5"),
+    (lambda: rf.LogBarrier().certificate(0.0, a=X, tolerance=-1.0), r"tolerance must be finite and not negative, got -1\.0"),
+    (lambda: rf.LogBarrier(reduction="batchmean")(a=torch.zeros(2), b=torch.zeros(4)), r"needs constraints with as many rows each, got \{'a': 2, 'b': 4\}"),
     (lambda: rf.AugmentedLagrangian(rho=0.0), "rho must be positive and finite"),
     (lambda: rf.Lagrangian(initial=-1.0), "initial must be finite and not negative"),
     (lambda: rf.Lagrangian(samples=0), "samples must be a positive number of data points, got 0"),
@@ -49,7 +53,8 @@ CONSTRUCTION: list[tuple[Callable[[], object], str]] = [
 RESIDUALS: list[tuple[Callable[[], object], str]] = [
     (lambda: rf.between(X, 2.0, 1.0), r"between: low > high.*\(low=2, high=1\)"),
     (lambda: rf.between(X, 0.0, torch.tensor([1.0, -1.0, 1.0, -5.0])), r"between: low > high.* in rows 1, 3 \(2 of 4 entries; first at \[1\]: low=0, high=-1\)"),
-    (lambda: rf.between(torch.zeros(3, 2), torch.tensor([0.0, 9.0]), 1.0), r"low > high.* in row 1|low > high.*first at \[1\]"),
+    (lambda: rf.between(torch.zeros(3, 2), torch.tensor([0.0, 9.0]), 1.0), r"low > high.* in rows 0, 1, 2 \(3 of 6 entries; first at \[0, 1\]: low=9, high=1\)"),
+    (lambda: rf.between(torch.zeros(3, 2), torch.tensor([[0.0], [0.0], [9.0]]), 1.0), r"low > high.* in row 2 \(2 of 6 entries; first at \[2, 0\]"),
     (lambda: rf.between(X, torch.tensor([NAN, 0.0, 0.0, 0.0]), 1.0), "a bound that is NaN.* in row 0"),
     (lambda: rf.between(X, INF, INF), "infinite on the wrong side"),
     (lambda: rf.at_most(X, -INF), r"at_most: high is NaN or -inf \(high=-inf\)\. Use inf for no bound"),
@@ -83,7 +88,9 @@ def test_residuals_that_are_not_numbers_name_constraint_and_rows(make: Callable[
     message = (
         r"constraint 'size': (residual|value) is NaN or infinite in rows 1, 2 \(2 of 3 entries; first at \[1\]"
     )
-    for constraint in (value(0.0, bad, bad), rf.at_most(value(0.0, bad, bad), 1.0)):
+    nowhere = torch.tensor([INF, INF, INF])
+    broken = value(0.0, bad, bad)
+    for constraint in (broken, rf.at_most(broken, 1.0), rf.at_most(broken, nowhere)):
         with pytest.raises(ValueError, match=message):
             fence(place=value(0.0, 0.0, 0.0), size=constraint)
 
@@ -150,6 +157,23 @@ def test_shapes_that_change(make: Callable[..., rf.Method]) -> None:
     shared(size=rf.at_most(X, 0.0))
     with pytest.raises(ValueError, match="either one-sided or two-sided"):
         shared(size=rf.between(X, 0.0, 1.0))
+
+
+def test_a_residual_that_overflows_is_caught_and_a_bound_beyond_the_dtype_is_none() -> None:
+    with pytest.raises(ValueError, match="constraint 'a': residual is NaN or infinite"):
+        rf.LogBarrier()(a=rf.at_most(value(3e38), 0.0, scale=1e-3))
+    with pytest.raises(ValueError, match="constraint 'a': residual overflows in row 0.*larger scale="):
+        rf.LogBarrier()(a=rf.at_most(value(3e38), torch.zeros(1), scale=1e-3))
+    assert not rf.at_most(value(0.0), 1e39).present.any()
+    assert torch.isfinite(rf.LogBarrier()(a=rf.between(value(0.0), -1.0, 1e39)))
+
+
+def test_a_call_that_failed_fixes_nothing() -> None:
+    fence = rf.Lagrangian()
+    with pytest.raises(ValueError, match="NaN"):
+        fence(sise=value(NAN))
+    fence(size=value(0.0))
+    assert set(fence.multipliers) == {"size"}
 
 
 def test_an_unknown_name_of_the_package() -> None:

@@ -81,7 +81,7 @@ def test_faults_are_reported_at_the_step_with_constraint_and_rows() -> None:
     bad = torch.tensor([0.0, torch.nan, 0.0, torch.inf], device="cuda")
     fence(size=rf.between(value, -1.0, 1.0), place=value)
     fence(size=rf.between(value + bad, -1.0, 1.0), place=value)
-    with pytest.raises(ValueError, match=r"constraint 'size' \(call 2 .*NaN or infinite in rows 1, 3"):
+    with pytest.raises(ValueError, match=r"constraint 'size' \(call 2 .*NaN or infinite in rows 1, 3\."):
         fence.step()
     fence(size=rf.between(value, torch.tensor([0.0, 2.0, 0.0, 0.0], device="cuda"), 1.0), place=value)
     with pytest.raises(ValueError, match=r"constraint 'size' .*low > high.* in row 1"):
@@ -97,7 +97,7 @@ def test_validate_reports_at_once() -> None:
 def test_a_wild_index_is_reported_not_a_crash() -> None:
     fence = rf.Lagrangian(1.0, samples=4)
     fence(size=torch.ones(2, device="cuda", requires_grad=True), index=torch.tensor([1, 99], device="cuda"))
-    with pytest.raises(ValueError, match=r"sample out of range in row 1.*index=99"):
+    with pytest.raises(ValueError, match=r"sample out of range in row 1\."):
         fence.step()
 
 

@@ -163,6 +163,106 @@ def test_bad_options(options: dict, message: str) -> None:
         FenceCallback(**options)
 
 
+def test_a_callback_may_serve_another_run(tmp_path: Path) -> None:
+    """Cross-validation: the same callback object with a fresh trainer and model each time."""
+    pl, keeper = pytorch_lightning, FenceCallback(score="score", satisfaction=0.0, dirpath=tmp_path)
+    for best in (5.0, 2.0):
+        model = module(pl, rf.LogBarrier(t=2.0, mu=2.0), [1.0, best])
+        trainer(pl, tmp_path, [keeper], 2).fit(model, loader(), loader())
+        assert model.fence.t == 8.0
+        assert keeper.best_score == best
+
+
+def test_a_run_resumed_with_the_callback_added_is_not_stepped_twice(tmp_path: Path) -> None:
+    pl = pytorch_lightning
+    model = module(pl, rf.LogBarrier(t=2.0, mu=2.0))
+    run = trainer(pl, tmp_path, [], 1)
+    run.fit(model, loader(), loader())
+    model.fence.step()  # by hand
+    run.save_checkpoint(tmp_path / "by_hand.ckpt", weights_only=False)
+    resumed = module(pl, rf.LogBarrier(t=2.0, mu=2.0))
+    trainer(pl, tmp_path, [FenceCallback()], 3).fit(
+        resumed, loader(), loader(), ckpt_path=tmp_path / "by_hand.ckpt", weights_only=True
+    )
+    assert resumed.t_seen == [4.0] * 4 + [8.0] * 4
+
+
+class WithTwoMonitors:
+    """Feeds a second monitor: in validation with other limits, or in training."""
+
+    def __init__(self, feed_in: str, satisfied: bool) -> None:
+        self.feed_in, self.bound = feed_in, 100.0 if satisfied else -100.0
+
+    def into(self, model: object) -> object:
+        model.second = rf.Monitor()
+        step = getattr(model, f"{self.feed_in}_step")
+
+        def feeding(batch: list[torch.Tensor]) -> object:
+            model.second.update(other=rf.at_most(model.network(batch[1])[:, 0], self.bound), index=batch[0])
+            return step(batch)
+
+        setattr(model, f"{self.feed_in}_step", feeding)
+        return model
+
+
+@pytest.mark.parametrize("satisfied", [True, False])
+def test_every_monitor_that_validation_fed_must_be_satisfied(tmp_path: Path, satisfied: bool) -> None:
+    pl, keeper = pytorch_lightning, FenceCallback(score="score", satisfaction=0.5, dirpath=tmp_path)
+    model = WithTwoMonitors("validation", satisfied).into(module(pl, rf.LogBarrier(), [1.0] * 3))
+    run = trainer(pl, tmp_path, [keeper], 3)
+    run.fit(model, loader(), loader())
+    assert run.callback_metrics["fence/second/satisfaction"].item() == float(satisfied)
+    assert 0.5 <= run.callback_metrics["fence/monitor/satisfaction"].item() <= 1.0
+    assert bool(keeper.best_path) == satisfied
+
+
+def test_a_monitor_fed_by_training_is_read_at_the_epochs_end(tmp_path: Path) -> None:
+    pl, keeper = pytorch_lightning, FenceCallback(score="score", satisfaction=0.1, dirpath=tmp_path)
+    model = WithTwoMonitors("training", satisfied=False).into(module(pl, rf.LogBarrier(), [1.0, 2.0]))
+    run = trainer(pl, tmp_path, [keeper], 2)
+    run.fit(model, loader(), loader())
+    assert run.callback_metrics["fence/second/satisfaction"].item() == 0.0  # all 16 samples, not the sanity check
+    assert run.callback_metrics["fence/second/stability"].isnan()  # nothing was satisfied before
+    assert keeper.best_score == 2.0  # judged by the monitor that validation feeds
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+def test_without_validation_the_training_monitor_decides(tmp_path: Path) -> None:
+    pl, keeper = pytorch_lightning, FenceCallback(score="train_score", satisfaction=0.5, dirpath=tmp_path)
+    model = WithTwoMonitors("training", satisfied=True).into(module(pl, rf.LogBarrier()))
+    step = model.training_step
+
+    def scoring(batch: list[torch.Tensor]) -> torch.Tensor:
+        model.log("train_score", 7.0, on_step=False, on_epoch=True)
+        return step(batch)
+
+    model.training_step = scoring
+    trainer(pl, tmp_path, [keeper], 1).fit(model, loader())
+    assert keeper.best_score == 7.0
+    assert Path(keeper.best_path).exists()
+
+
+def test_a_test_or_validation_on_its_own_is_logged_and_leaves_no_trace(tmp_path: Path) -> None:
+    pl = pytorch_lightning
+    model = module(pl, rf.LogBarrier())
+    model.test_step = model.validation_step
+    run = trainer(pl, tmp_path, [FenceCallback()], 1)
+    run.fit(model, loader(), loader())
+    remembered = model.monitor.get_extra_state().clone()
+    assert "fence/satisfaction" in run.test(model, loader(), verbose=False)[0]
+    assert "fence/satisfaction" in run.validate(model, loader(), verbose=False)[0]
+    assert torch.equal(model.monitor.get_extra_state(), remembered)
+    assert not model.monitor.update_called
+
+
+def test_epochs_without_validation_keep_nothing(tmp_path: Path) -> None:
+    pl, keeper = pytorch_lightning, FenceCallback(score="score", satisfaction=0.0, dirpath=tmp_path)
+    model = module(pl, rf.LogBarrier(t=2.0, mu=2.0), [1.0, 2.0, 3.0, 4.0])
+    trainer(pl, tmp_path, [keeper], 3, check_val_every_n_epoch=2).fit(model, loader(), loader())
+    assert Path(keeper.best_path).name == "best-feasible-epoch=001.ckpt"
+    assert model.fence.t == 16.0
+
+
 def test_several_fences_log_under_their_own_names(tmp_path: Path) -> None:
     pl = pytorch_lightning
     model = module(pl, rf.LogBarrier(t=2.0))

@@ -145,14 +145,49 @@ def test_memory_survives_state_dict_and_pickle() -> None:
         assert one.compute()["stability"].item() == 0.5
 
 
+def test_a_name_may_have_a_space() -> None:
+    monitor = rf.Monitor()
+    monitor.update(**{"left ventricle": torch.tensor([-1.0])})
+    assert monitor.compute()["satisfaction/left ventricle"].item() == 1.0
+
+
+def test_a_failed_update_leaves_nothing() -> None:
+    monitor = rf.Monitor()
+    with pytest.raises(ValueError, match="constraint 'b'"):
+        monitor.update(a=torch.tensor([1.0]), b=torch.tensor([math.nan]))
+    assert monitor.key == []
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method of metric Monitor was called before:UserWarning")
+def test_a_reset_after_a_failed_compute_works() -> None:
+    monitor = rf.Monitor()
+    with pytest.raises(ValueError, match="before any update"):
+        monitor.compute()
+    monitor.reset()
+    monitor.update(a=torch.tensor([1.0]))
+    assert monitor.compute()["satisfaction"].item() == 0.0
+
+
+def test_inference_mode_and_weight_averaging() -> None:
+    module = torch.nn.ModuleDict({"net": torch.nn.Linear(1, 1), "monitor": rf.Monitor()})
+    average = torch.optim.swa_utils.AveragedModel(module)
+    with torch.inference_mode():
+        module["monitor"].update(a=torch.tensor([-1.0]), index=torch.arange(1))
+        module["monitor"].compute()
+        module["monitor"].reset()
+    average.update_parameters(module)
+    assert not module["monitor"].get_extra_state().is_inference()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda m: m.update(), "without any constraint"),
         (lambda m: m.compute(), "before any update"),
         (lambda m: m.update(a=torch.tensor([float("nan"), 0.0])), r"constraint 'a': residual is NaN or infinite in row 0"),
-        (lambda m: m.update(a=torch.zeros(3), index=torch.arange(2)), r"one entry per row.*\[2\].*'a' of shape \[3\]"),
+        (lambda m: m.update(a=torch.zeros(3), index=torch.arange(2)), r"one entry per row.*int64 \[2\].*'a' of shape \[3\]"),
         (lambda m: m.update(a=torch.zeros(1), index=torch.tensor([-4])), "must not be negative, got -4"),
+        (lambda m: m.update(a=torch.zeros(2), index=[0, 1]), "one entry per row, got list"),
         (lambda m: rf.Monitor(tolerance=-1.0), "tolerance must be finite and not negative"),
     ],
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -84,6 +85,18 @@ def test_a_masked_row_may_have_nonsense_bounds() -> None:
         torch.ones(2), torch.tensor([0.0, INF]), torch.tensor([2.0, -INF]), mask=torch.tensor([True, False])
     )
     assert empty.satisfied().all()
+
+
+def test_a_masked_row_may_have_no_scale() -> None:
+    value = torch.tensor([1.0, 1.0], requires_grad=True)
+    residual = rf.at_most(value, 0.0, scale=torch.tensor([1.0, 0.0]), mask=torch.tensor([True, False]))
+    (gradient,) = torch.autograd.grad(rf.LogBarrier(t=5.0)(a=residual), value)
+    assert gradient.tolist() == [5.0, 0.0]
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    assert rf.between(torch.ones(1), np.float32(0.0), np.int64(2)).f.tolist() == [[-1.0, -1.0]]
+    assert rf.LogBarrier(t=np.float64(2.0)).t == 2.0
 
 
 def test_scale_divides_and_may_differ_by_row() -> None:

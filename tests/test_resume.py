@@ -70,6 +70,13 @@ def test_a_fence_inside_a_module_is_saved_with_it() -> None:
     assert twin["fence"].t == 6.0
 
 
+def test_a_checkpoint_without_a_fence_loads_when_not_strict() -> None:
+    module = nn.ModuleDict({"net": nn.Linear(1, 1), "fence": rf.LogBarrier(t=2.0), "monitor": rf.Monitor()})
+    report = module.load_state_dict(nn.ModuleDict({"net": nn.Linear(1, 1)}).state_dict(), strict=False)
+    assert report.missing_keys == ["fence.header", "monitor._extra_state"]
+    assert module["fence"].t == 2.0
+
+
 def seen(fence: rf.Method, samples: int = SAMPLES) -> rf.Method:
     fence(a=torch.ones(samples, 2, requires_grad=True), index=torch.arange(samples))
     return fence
@@ -80,9 +87,12 @@ def seen(fence: rf.Method, samples: int = SAMPLES) -> rf.Method:
     [
         (rf.Lagrangian().state_dict(), rf.LogBarrier(), "saved by Lagrangian, but it is being loaded into LogBarrier"),
         (rf.LogBarrier().state_dict(), rf.AugmentedLagrangian(), "saved by LogBarrier.*into AugmentedLagrangian"),
-        (rf.Lagrangian(samples=5).state_dict(), rf.Lagrangian(samples=6), "each of 5 samples.*has.*each of 6 samples"),
-        (rf.Lagrangian(samples=5).state_dict(), rf.Lagrangian(shared=True), "each of 5 samples.*has.*shared by all"),
-        (nn.Linear(1, 1).state_dict(), rf.Penalty(), r"not the state of a Penalty: no 'header' in it \(found bias, weight\)"),
+        (rf.Lagrangian(samples=5).state_dict(), rf.Lagrangian(samples=6), "kept by sample of 5, this method's by sample of 6"),
+        (rf.Lagrangian(samples=5).state_dict(), rf.Lagrangian(shared=True), "kept by sample of 5, this method's by name"),
+        (nn.Linear(1, 1).state_dict(), rf.Penalty(), r'Missing key.*"header"'),
+        (rf.LogBarrier().state_dict() | {"odd": torch.ones(1)}, rf.LogBarrier(), r'Unexpected key.*"odd"'),
+        (rf.ReLULagrangian(interval=None).state_dict(), rf.ReLULagrangian(), "dual steps come at each step.*give the same interval="),
+        ({k: v for k, v in seen(rf.Lagrangian()).state_dict().items() if k != "multipliers.a"}, rf.Lagrangian(), "lacks the multipliers of a"),
         (seen(rf.Lagrangian(samples=3), 3).state_dict(), None, r"multipliers of 'a' have shape \[3, 2\].*\[3, 4\]"),
         (seen(rf.LogBarrier()).state_dict(), None, "about the constraints 'a', this method's are 'b'"),
         ({k: v for k, v in rf.LogBarrier().state_dict().items() if k != "t"}, rf.LogBarrier(), "the state lacks t"),

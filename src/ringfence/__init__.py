@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         Penalty,
         ReLULagrangian,
     )
-    from ringfence.monitor import Monitor
+    from ringfence.monitor import Monitor as Monitor
     from ringfence.residuals import Residual, at_least, at_most, between, equal
 
 __version__ = "0.1.0"
@@ -48,13 +48,13 @@ _HOMES = {
     "Monitor": "monitor",
 }
 
+# What `from ringfence import *` gives: everything that needs torch alone, so not Monitor and lightning.
 __all__ = [
     "AugmentedLagrangian",
     "Certificate",
     "Lagrangian",
     "LogBarrier",
     "Method",
-    "Monitor",
     "Penalty",
     "ReLULagrangian",
     "Residual",
@@ -62,7 +62,6 @@ __all__ = [
     "at_most",
     "between",
     "equal",
-    "lightning",
     "log_barrier",
     "log_barrier_dual",
     "standard_log_barrier",
@@ -81,4 +80,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, "Monitor", "lightning", "__version__"]

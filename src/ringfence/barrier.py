@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
+from numbers import Real
+from typing import TypeAlias, TypeGuard
 
 import torch
 from torch import Tensor
@@ -29,8 +30,8 @@ def log_barrier(z: Tensor, t: Sharpness) -> Tensor:
 
     Args:
         z: residuals, any shape, floating point.
-        t: how sharp the barrier is, > 0; a number, or a tensor that broadcasts against ``z``. A non-positive
-            entry of a CUDA tensor gives NaN rather than an error, since looking would stall the GPU.
+        t: how sharp the barrier is, > 0; a number, or a tensor that broadcasts against ``z``. A CUDA
+            tensor's entries that are not positive give NaN rather than an error: looking would stall the GPU.
 
     Returns:
         ψ_t(z), shaped like ``z`` (broadcast with ``t``).
@@ -100,21 +101,35 @@ def _prepare(z: Tensor, t: Sharpness) -> tuple[Tensor, Sharpness]:
     return z.to(dtype), _positive_tensor(t, dtype) if isinstance(t, Tensor) else positive_number("t", t)
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether ``value`` is a plain real number, NumPy's included; a bool is not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def positive_number(name: str, number: float) -> float:
     """``number`` as a float if it is positive and finite; otherwise a ValueError that names it."""
-    if isinstance(number, bool) or not isinstance(number, (int, float)):
+    if not is_number(number):
         raise TypeError(f"{name} must be a number, got {type(number).__name__}")
     if not 0.0 < number < math.inf:
         raise ValueError(f"{name} must be positive and finite, got {name}={number}")
     return float(number)
 
 
+def not_negative(name: str, number: float) -> float:
+    """``number`` as a float if it is finite and >= 0; otherwise an error that names it."""
+    if not is_number(number):
+        raise TypeError(f"{name} must be a number, got {type(number).__name__}")
+    if not 0.0 <= number < math.inf:
+        raise ValueError(f"{name} must be finite and not negative, got {number}")
+    return float(number)
+
+
 def _positive_tensor(t: Tensor, dtype: torch.dtype) -> Tensor:
     if not torch.compiler.is_compiling() and t.device.type == "cpu":
         try:
-            bad = bool((t <= 0).any())
+            bad = bool(((t > 0) & (t < math.inf)).logical_not().any())
         except RuntimeError:  # under vmap over t its values cannot be looked at; NaN below tells instead
             bad = False
         if bad:
-            raise ValueError(f"t must be positive, got a tensor with {t.min().item():g} in it")
-    return torch.where(t > 0, t, math.nan).to(dtype)
+            raise ValueError(f"t must be positive and finite, got a tensor from {t.min():g} to {t.max():g}")
+    return torch.where((t > 0) & (t < math.inf), t, math.nan).to(dtype)

@@ -14,7 +14,8 @@ class Certificate:
     0 <= E(θ) - E* <= gap. For the log-barrier extension gap <= PN/t whatever θ is (the paper's Proposition 1).
     For a network, which is not convex, these numbers describe the point and promise nothing about the optimum.
 
-    Certificates of disjoint parts of the data add up: ``sum(certificates)`` is that of the whole.
+    With ``reduction="sum"``, certificates of disjoint parts of the data add up: ``sum(certificates)`` is that of
+    the whole.
 
     Attributes:
         objective: E(θ), the loss without the constraints' terms.
@@ -22,11 +23,13 @@ class Certificate:
         worst: the largest violation max(f, 0), in units of the residual's scale.
         worst_name: the constraint with that violation; None if there is none.
         gap: -Σ λ f.
-        bound: PN/t for the barrier (with weights: Σ w/t); None for methods without such a bound.
+        bound: PN/t for the barrier (in general Σ c/t, with c the weight over the reduction's divisor); None for
+            methods without such a bound.
         count: PN, the number of constraints looked at.
         tolerance: what counted as feasible.
         stationarity: the norm of the gradient of the method's loss, where parameters were given: how near θ is
             to being the minimiser the promise is about.
+        reduction: the method's.
     """
 
     objective: float
@@ -38,6 +41,7 @@ class Certificate:
     count: int
     tolerance: float = 0.0
     stationarity: float | None = None
+    reduction: str = "sum"
 
     @property
     def lower_bound(self) -> float:
@@ -47,6 +51,10 @@ class Certificate:
     def __add__(self, other: Certificate) -> Certificate:
         if not isinstance(other, Certificate):
             return NotImplemented
+        if {self.reduction, other.reduction} != {"sum"}:
+            raise ValueError(
+                "certificates of parts add up for reduction='sum' alone: a mean divides each part by its own size"
+            )
         bound = None if self.bound is None or other.bound is None else self.bound + other.bound
         worse = self if self.worst >= other.worst else other
         return Certificate(
@@ -72,7 +80,7 @@ class Certificate:
             lines = [f"NOT feasible: '{self.worst_name}' is violated by up to {self.worst:.4g}"]
         lines += [f"objective       {self.objective:.6g}", f"duality gap     {self.gap:.6g}   (-Σ λ f)"]
         if self.bound is not None:
-            lines.append(f"bound           {self.bound:.6g}   (PN/t; the gap never exceeds it)")
+            lines.append(f"bound           {self.bound:.6g}   (PN/t for unit weights; the gap never exceeds it)")
         if self.stationarity is not None:
             lines.append(f"gradient norm   {self.stationarity:.3g}   (0 at the method's minimiser)")
         lines.append(f"Promised if the problem is convex and this is the method's minimiser: {self._promise()}")

@@ -20,9 +20,10 @@ class Check:
 
     Attributes:
         fault: what is wrong, in words: "low > high".
-        broken: a module-level function (so that a check can be pickled) from the inputs to a bool (tensor).
+        broken: from the inputs to a bool (tensor); on a GPU it must not wait for an answer.
         inputs: the numbers to look at, by the name the message shows them under.
         advice: what the user should do about it.
+        shape: the shape that the inputs broadcast to, so that rows are counted right.
         mask: entries to look at (all of them if None).
     """
 
@@ -30,6 +31,7 @@ class Check:
     broken: Callable[..., Tensor | bool]
     inputs: dict[str, Tensor | float]
     advice: str = ""
+    shape: torch.Size | None = None
     mask: Tensor | None = None
 
     @property
@@ -41,6 +43,8 @@ class Check:
         """True where the fault holds."""
         with torch.no_grad():
             broken = torch.as_tensor(self.broken(*self.inputs.values()))
+            if self.shape is not None and broken.ndim:
+                broken = broken.expand(self.shape)
             return broken if self.mask is None else broken & self.mask
 
     def enforce(self, where: str) -> None:
@@ -54,38 +58,54 @@ class Check:
             values = ", ".join(f"{name}={_shown(value)}" for name, value in self.inputs.items())
             return f"{self.fault} ({values}). {self.advice}".rstrip()
         places = entries.nonzero()
-        rows = places[:, 0].unique().tolist()
-        shown = ", ".join(str(row) for row in rows[:ROWS_SHOWN]) + (", ..." if len(rows) > ROWS_SHOWN else "")
         first = tuple(places[0].tolist())
         values = ", ".join(
             f"{name}={_shown(torch.as_tensor(value).expand(entries.shape)[first])}"
             for name, value in self.inputs.items()
         )
         return (
-            f"{self.fault} in row{'s' * (len(rows) > 1)} {shown} ({len(places)} of {entries.numel()} entries; "
+            f"{self.fault} in {_rows_in_words(places[:, 0])} ({len(places)} of {entries.numel()} entries; "
             f"first at {list(first)}: {values}). {self.advice}"
         ).rstrip()
 
 
+@dataclass(frozen=True)
+class _Noted:
+    """The answer of a check that nobody has read yet: one bool per row, still on the GPU."""
+
+    where: str
+    fault: str
+    advice: str
+    rows: Tensor
+
+    def report(self) -> str:
+        words = _rows_in_words(self.rows.nonzero()[:, 0]) if self.rows.ndim else "it"
+        return f"{self.where}: {self.fault} in {words}. {self.advice} (validate=True shows the values at once.)"
+
+
 class Ledger:
-    """The checks a method still has to make.
+    """The checks a method still has to read.
 
     On the CPU, or with ``at_once``, a check is made as it is added. On a GPU reading its answer would stall the
-    stream at every step, so it is written down and made by ``settle``: at the fence's ``step()``, or after
-    ``CALLS_HELD`` calls, whichever comes first.
+    stream at every step, so the answer is computed there, without waiting, and read by ``settle``: at the fence's
+    ``step()``, or after ``CALLS_HELD`` calls, whichever comes first. Only the answer is kept (a bool per row): the
+    tensors themselves may be changed in place before it is read, or be large.
     """
 
     def __init__(self, *, at_once: bool = False) -> None:
         self.at_once = at_once
-        self._pending: list[tuple[str, Check]] = []
+        self._noted: list[_Noted] = []
         self._calls = 0
 
     def add(self, where: str, check: Check) -> None:
-        """Make ``check`` now, or write it down for ``settle``."""
+        """Make ``check`` and read it now, or leave the reading to ``settle``."""
         if self.at_once or check.on_cpu:
             check.enforce(where)
-        else:
-            self._pending.append((f"{where} (call {self._calls + 1} since the last check)", check))
+            return
+        entries = check.entries()
+        rows = entries.flatten(1).any(dim=1) if entries.ndim > 1 else entries
+        call = f"{where} (call {self._calls + 1} since the last check)"
+        self._noted.append(_Noted(call, check.fault, check.advice, rows))
 
     def close_call(self) -> None:
         """Mark the end of one call of the fence; settles when enough of them are waiting."""
@@ -94,19 +114,25 @@ class Ledger:
             self.settle()
 
     def settle(self) -> None:
-        """Make every waiting check, with one synchronisation if all is well; forget them either way."""
-        pending, self._pending, self._calls = self._pending, [], 0
-        if not pending:
+        """Read every waiting answer, with one synchronisation if all is well; forget them either way."""
+        noted, self._noted, self._calls = self._noted, [], 0
+        if not noted:
             return
-        broken = torch.stack([check.entries().any() for _, check in pending]).tolist()
-        for (where, check), failed in zip(pending, broken, strict=True):
+        broken = torch.stack([one.rows.any() for one in noted]).tolist()
+        for one, failed in zip(noted, broken, strict=True):
             if failed:
-                check.enforce(where)
+                raise ValueError(one.report())
 
 
 def not_finite(value: Tensor) -> Tensor:
-    """True where ``value`` is NaN or infinite."""
-    return ~torch.isfinite(value)
+    """True where ``value`` is NaN or infinite: exactly where x - x is not 0 (and cheaper than isfinite)."""
+    return (value - value) != 0
+
+
+def _rows_in_words(rows: Tensor) -> str:
+    numbers = rows.unique().tolist()
+    shown = ", ".join(str(row) for row in numbers[:ROWS_SHOWN]) + (", ..." if len(numbers) > ROWS_SHOWN else "")
+    return f"row{'s' * (len(numbers) > 1)} {shown}"
 
 
 def _shown(value: Tensor | float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 
@@ -36,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Print the standard barrier, its extension psi_t and the multiplier lambda = psi_t' for every "
         "t and z; with --plot, draw the first two as well.",
     )
+    barrier._negative_number_matcher = re.compile(r"-\.?\d|-inf")  # argparse knows -1, but not -1e-3
     barrier.add_argument("--t", type=float, nargs="+", default=[1.0, 5.0], help="sharpness, > 0 (default: 1 5)")
     barrier.add_argument(
         "--z",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,8 +38,10 @@ class FenceCallback(_Callback):
     LightningModule (or deeper): there they move with it and are in its checkpoints. Your ``training_step`` calls
     the fence, your ``validation_step`` updates the monitor, and nothing else is needed.
 
-    A checkpoint is *feasible* if the monitor's satisfaction over all constraints reached ``satisfaction``; the
-    best one is that with the best ``score`` among those.
+    A checkpoint is *feasible* if the satisfaction over all constraints reached ``satisfaction``, in every monitor
+    that the validation fed (or, where validation feeds none, those that training fed); the best one is that with
+    the best ``score`` among those. With several fences or monitors, each is logged under its attribute's name. With
+    several validations an epoch (``val_check_interval``), stability compares one with the next.
 
     Args:
         score: the logged metric to choose by, such as "val_dice"; None keeps no checkpoint.
@@ -63,15 +66,24 @@ class FenceCallback(_Callback):
             raise ValueError(f"satisfaction is a share from 0 to 1, got {satisfaction}")
         self.score, self.mode, self.satisfaction = score, mode, satisfaction
         self.dirpath, self.prefix = dirpath, prefix
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing kept and nothing stepped yet."""
         self.best_score: float | None = None
         self.best_path: str = ""
-        self._feasible = False
-        self._stepped_epochs = 0
+        self._feasible: bool | None = None  # None: no monitor has said anything yet
+        self._fed_in_training: set[str] = set()
+        self._stepped_epochs: int | None = None  # None: unknown, as in a run that was resumed without this callback
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Refuse a module that has nothing to step, or nothing to judge feasibility by."""
         if stage != "fit":
             return
+        if (
+            trainer.current_epoch == 0
+        ):  # another run with the same callback; a resumed one loads its state after this
+            self._begin()
         if not _fences(pl_module):
             raise ValueError(
                 f"FenceCallback found no fence in {type(pl_module).__name__}: make it an attribute, "
@@ -85,38 +97,44 @@ class FenceCallback(_Callback):
 
     def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
         """The sanity check is not an epoch: nothing of it may count towards stability."""
-        for monitor in _monitors(pl_module):
+        for monitor in _monitors(pl_module).values():
             monitor.clear()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Catch up after a resume from a checkpoint that was taken during validation, before the step."""
-        if self._stepped_epochs < trainer.current_epoch:
+        self._feasible = None
+        if self._stepped_epochs is not None and self._stepped_epochs < trainer.current_epoch:
             self._step(pl_module, trainer.current_epoch)
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Tell the monitors that training feeds, which are not validation's to read, from the others."""
+        self._fed_in_training = self._fed(trainer, pl_module)
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log what the validation pass measured."""
         if not trainer.sanity_checking:
-            self._log_monitors(trainer, pl_module)
+            self._log_monitors(trainer, pl_module, self._fed(trainer, pl_module) - self._fed_in_training)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Keep this model if it is feasible and better than the best so far (all scores are logged by now)."""
-        if trainer.sanity_checking or self.score is None or trainer.state.fn != "fit":
-            return
-        if self.score not in trainer.callback_metrics:
-            known = ", ".join(sorted(trainer.callback_metrics)) or "none"
-            raise ValueError(f"FenceCallback: no metric '{self.score}' was logged; there are: {known}")
-        score = float(trainer.callback_metrics[self.score])
-        if self._feasible and self._is_best(score):
-            self._keep(trainer, score)
+        if not trainer.sanity_checking and trainer.state.fn == "fit":
+            self._keep_if_best(trainer)
+
+    def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Log what the test measured."""
+        self._log_monitors(trainer, pl_module, self._fed(trainer, pl_module))
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Log monitors updated during training, and the fences; then step the fences."""
-        self._log_monitors(trainer, pl_module)
+        """Log monitors fed by training, and the fences; then step the fences."""
+        judged_by_validation = self._feasible is not None
+        self._log_monitors(trainer, pl_module, self._fed(trainer, pl_module))
         for name, fence in _fences(pl_module).items():
             values = {f"{self.prefix}{name}{key}": value for key, value in fence.summary().items()}
             pl_module.log_dict(values, sync_dist=True)
-        if self._stepped_epochs <= trainer.current_epoch:
+        if self._stepped_epochs is None or self._stepped_epochs <= trainer.current_epoch:
             self._step(pl_module, trainer.current_epoch + 1)
+        if not judged_by_validation:
+            self._keep_if_best(trainer)
 
     def state_dict(self) -> dict[str, Any]:
         """The best so far and how many epochs were stepped; fences and monitors are in the module's state."""
@@ -137,20 +155,36 @@ class FenceCallback(_Callback):
             fence.step()
         self._stepped_epochs = epochs
 
-    def _log_monitors(self, trainer: Any, pl_module: Any) -> None:
-        for monitor in _monitors(pl_module):
-            # asked of all ranks: one without data must still take part in computing
-            if not trainer.strategy.reduce_boolean_decision(monitor.update_called, all=False):
-                continue
-            measures = monitor.compute()
-            pl_module.log_dict({f"{self.prefix}{key}": value for key, value in measures.items()}, sync_dist=True)
-            self._feasible = float(measures["satisfaction"]) >= self.satisfaction
-            monitor.reset()
+    def _fed(self, trainer: Any, pl_module: Any) -> set[str]:
+        """The monitors that have been updated; asked of all ranks, since one without data must compute, too."""
+        decide = trainer.strategy.reduce_boolean_decision
+        return {name for name, one in _monitors(pl_module).items() if decide(one.update_called, all=False)}
 
-    def _is_best(self, score: float) -> bool:
-        if self.best_score is None:
-            return score == score  # a NaN is no score
-        return score > self.best_score if self.mode == "max" else score < self.best_score
+    def _log_monitors(self, trainer: Any, pl_module: Any, names: set[str]) -> None:
+        monitors = _monitors(pl_module)
+        for name in sorted(names):
+            measures = monitors[name].compute()
+            pl_module.log_dict(
+                {f"{self.prefix}{name}{key}": value for key, value in measures.items()}, sync_dist=True
+            )
+            enough = float(measures["satisfaction"]) >= self.satisfaction
+            self._feasible = enough and self._feasible is not False
+            if trainer.state.fn == "fit":
+                monitors[name].reset()
+            else:  # a validation or test on its own is not an epoch
+                monitors[name].clear()
+
+    def _keep_if_best(self, trainer: Any) -> None:
+        if self.score is None or self._feasible is None or trainer.fast_dev_run:
+            return
+        if self.score not in trainer.callback_metrics:
+            known = ", ".join(sorted(trainer.callback_metrics)) or "none"
+            raise ValueError(f"FenceCallback: no metric '{self.score}' was logged; there are: {known}")
+        score = float(trainer.callback_metrics[self.score])
+        best = self.best_score
+        better = best is None or (score > best if self.mode == "max" else score < best)
+        if self._feasible and better and score == score:  # a NaN is no score
+            self._keep(trainer, score)
 
     def _keep(self, trainer: Any, score: float) -> None:
         """Save the new best, and only then remove the old one."""
@@ -162,20 +196,24 @@ class FenceCallback(_Callback):
 
     def _new_path(self, trainer: Any) -> str:
         folder = self.dirpath or getattr(trainer.checkpoint_callback, "dirpath", None)
-        folder = Path(folder or Path(trainer.log_dir or trainer.default_root_dir) / "checkpoints")
-        stem = f"best-feasible-epoch={trainer.current_epoch:03d}"
-        path, version = folder / f"{stem}.ckpt", 0
-        while path.exists():  # another run's: never overwritten
+        folder = folder or os.path.join(trainer.log_dir or trainer.default_root_dir, "checkpoints")
+        stem = os.path.join(folder, f"best-feasible-epoch={trainer.current_epoch:03d}")
+        path, version = f"{stem}.ckpt", 0
+        while os.path.exists(path) and path != self.best_path:  # another run's: never overwritten
             version += 1
-            path = folder / f"{stem}-v{version}.ckpt"
-        return str(trainer.strategy.broadcast(str(path)))
+            path = f"{stem}-v{version}.ckpt"
+        return str(trainer.strategy.broadcast(path))
 
 
 def _fences(pl_module: torch.nn.Module) -> dict[str, Method]:
-    """The fences of a module by the prefix their values are logged under; none is needed for a single one."""
-    found = {name: module for name, module in pl_module.named_modules() if isinstance(module, Method)}
+    return _named(pl_module, Method)
+
+
+def _monitors(pl_module: torch.nn.Module) -> dict[str, Monitor]:
+    return _named(pl_module, Monitor)
+
+
+def _named(pl_module: torch.nn.Module, kind: type) -> dict[str, Any]:
+    """The parts of that kind, by what is put before their values' names: nothing if there is only one."""
+    found = {name: module for name, module in pl_module.named_modules() if isinstance(module, kind)}
     return {"" if len(found) == 1 else f"{name}/": module for name, module in found.items()}
-
-
-def _monitors(pl_module: torch.nn.Module) -> list[Monitor]:
-    return [module for module in pl_module.modules() if isinstance(module, Monitor)]

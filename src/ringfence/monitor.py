@@ -9,9 +9,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from ringfence.barrier import not_negative
 from ringfence.checks import Ledger
 from ringfence.extras import require
-from ringfence.residuals import Constraint, Residual, as_residual
+from ringfence.residuals import Constraint, as_residual
 
 require("torchmetrics", "rf.Monitor", "metrics")
 
@@ -47,16 +48,15 @@ class Monitor(Metric):
     key: list[Tensor]  # int64 [entries, 3]: sample, crc32 of the name, position within the row
     residual: list[Tensor]  # float32 [entries]; -inf where nothing is constrained
     spelling: list[Tensor]  # uint8: the names, each ended by a newline, for ranks that have not seen them
-    satisfied_before: Tensor  # int64 [entries, 3]: the keys that last epoch satisfied
 
     def __init__(self, tolerance: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not 0.0 <= tolerance < math.inf:
-            raise ValueError(f"tolerance must be finite and not negative, got {tolerance}")
-        self.tolerance = tolerance
+        self.tolerance = not_negative("tolerance", tolerance)
         for state in ("key", "residual", "spelling"):
             self.add_state(state, default=[], dist_reduce_fx="cat")
-        self.register_buffer("satisfied_before", torch.empty(0, 3, dtype=torch.int64))
+        # What the last epoch satisfied, as keys. Not a buffer: its length changes, which weight averaging, DDP and
+        # load_state_dict do not expect of one.
+        self._satisfied_before = torch.empty(0, 3, dtype=torch.int64)
         self._satisfied_now: Tensor | None = None
         self._names: set[str] = set()
 
@@ -64,28 +64,31 @@ class Monitor(Metric):
         """Take in the residuals of some data points.
 
         Args:
-            index: int64 ``[rows]``: which data point each row is. Without it there is no stability.
+            index: int64 ``[rows]``: which data point each row is. Without it there is no stability. Data points of
+                different loaders need different numbers.
             **constraints: residuals by name, as for a method's call.
         """
         if not constraints:
             raise ValueError("Monitor.update was called without any constraint: name at least one")
         self._satisfied_now = None
         ledger = Ledger(at_once=True)  # a validation pass may stall
-        for name, constraint in constraints.items():
-            residual = as_residual(name, constraint)
+        residuals = {name: as_residual(name, constraint) for name, constraint in constraints.items()}
+        for name, residual in residuals.items():
             for check in residual.checks:
                 ledger.add(f"constraint '{name}'", check)
-            self._take(name, residual, index)
+            _check_index(name, residual.f, index)
+        for name, residual in residuals.items():  # all is well: now take them in
+            self._take(name, residual.f, index)
 
     def compute(self) -> dict[str, Tensor]:
         """The measures of this epoch, as scalar tensors by name."""
         names = {zlib.crc32(name.encode()): name for name in self._all_names()}
         if not names:
             raise ValueError("Monitor.compute was called before any update")
-        key, f = _unique(dim_zero_cat(self.key), dim_zero_cat(self.residual))
+        key, f, held = _matched(dim_zero_cat(self.key), dim_zero_cat(self.residual), self._satisfied_before)
         ok = f <= self.tolerance
+        held = torch.where(held, ok.float(), math.nan)  # of those satisfied before: 1 if they still are
         self._satisfied_now = key[ok & (key[:, 0] != NOT_NUMBERED)]
-        held = _still(key, ok, self.satisfied_before.to(key.device))
         measures = _measures("", f, ok, held)
         for code, name in sorted(names.items(), key=lambda item: item[1]):
             mine = key[:, 1] == code
@@ -94,14 +97,18 @@ class Monitor(Metric):
 
     def reset(self) -> None:
         """Begin the next epoch; what this one satisfied is kept for stability."""
-        if self.key and self._satisfied_now is None and not _several_ranks():
-            self.compute()
+        if self._satisfied_now is None and self.update_called:
+            if _several_ranks():  # only compute() shares it: without, nothing is known of this epoch
+                self._satisfied_now = torch.empty(0, 3, dtype=torch.int64)
+            else:
+                self.compute()
         if self._satisfied_now is not None:
-            self.satisfied_before = self._satisfied_now
+            with torch.inference_mode(False):
+                self._satisfied_before = self._satisfied_now.clone()
         self.clear()
 
     def clear(self) -> None:
-        """Forget the epoch under way as if it had not been: for a sanity check before training."""
+        """Forget the epoch under way as if it had not been: for a sanity check, or a test between epochs."""
         self._satisfied_now = None
         self._names = set()
         super().reset()
@@ -115,6 +122,9 @@ class Monitor(Metric):
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Share the epoch between ranks; one without data takes part with nothing of the right kind."""
+        if self._is_synced or not _several_ranks():
+            super().sync(*args, **kwargs)
+            return
         for state, empty in (
             ("key", torch.empty(0, 3, dtype=torch.int64)),
             ("residual", torch.empty(0)),
@@ -122,16 +132,24 @@ class Monitor(Metric):
         ):
             if not getattr(self, state):
                 setattr(self, state, [empty.to(self.device)])
-        if _several_ranks() and bool((torch.cat(self.key)[:, 0] == NOT_NUMBERED).any()):
+        if bool((dim_zero_cat(self.key)[:, 0] == NOT_NUMBERED).any()):
             raise ValueError("Monitor on several ranks needs index=: without it rows cannot be told apart")
         super().sync(*args, **kwargs)
 
-    def _take(self, name: str, residual: Residual, index: Tensor | None) -> None:
-        f = residual.f.detach().float()
-        rows = f if f.ndim else f[None]
-        sample = _sample_numbers(name, rows, index)
+    def get_extra_state(self) -> Tensor:
+        """What the last epoch satisfied, for the checkpoint."""
+        return self._satisfied_before
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take up where a checkpoint left."""
+        self._satisfied_before = state.clone()
+
+    def _take(self, name: str, f: Tensor, index: Tensor | None) -> None:
+        rows = f.detach().float()
+        rows = rows if rows.ndim else rows[None]
         key = torch.empty((*rows.shape, 3), dtype=torch.int64, device=f.device)
-        key[..., 0] = sample.view(-1, *[1] * (rows.ndim - 1))
+        sample = torch.full(rows.shape[:1], NOT_NUMBERED) if index is None else index
+        key[..., 0] = sample.to(f.device).view(-1, *[1] * (rows.ndim - 1))
         key[..., 1] = zlib.crc32(name.encode())
         key[..., 2] = _positions(rows)
         self.key.append(key.view(-1, 3))
@@ -144,14 +162,8 @@ class Monitor(Metric):
     def _all_names(self) -> list[str]:
         if len(self.spelling) == 0:
             return []
-        return sorted(set(bytes(dim_zero_cat(self.spelling).tolist()).decode().split()))
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        # the memory of the last epoch is as long as that epoch was: make room before torch compares shapes
-        saved = state_dict.get(f"{prefix}satisfied_before")
-        if saved is not None:
-            self.satisfied_before = torch.empty_like(saved, device=self.satisfied_before.device)
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        text = bytes(dim_zero_cat(self.spelling).tolist()).decode()
+        return sorted(set(text.split("\n")) - {""})
 
 
 def _several_ranks() -> bool:
@@ -159,17 +171,18 @@ def _several_ranks() -> bool:
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
-def _sample_numbers(name: str, rows: Tensor, index: Tensor | None) -> Tensor:
+def _check_index(name: str, f: Tensor, index: Tensor | None) -> None:
     if index is None:
-        return torch.full((rows.shape[0],), NOT_NUMBERED, device=rows.device)
-    if index.dtype != torch.int64 or index.shape != rows.shape[:1]:
+        return
+    rows = f.shape[:1] if f.ndim else torch.Size([1])
+    if not isinstance(index, Tensor) or index.dtype != torch.int64 or index.shape != rows:
+        kind = f"{index.dtype} {list(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
         raise ValueError(
-            f"index must be int64 with one entry per row: got {index.dtype} of shape {list(index.shape)} "
-            f"for constraint '{name}' of shape {list(rows.shape)}"
+            f"index must be an int64 tensor with one entry per row, got {kind} "
+            f"for constraint '{name}' of shape {list(f.shape)}"
         )
     if bool((index < 0).any()):
         raise ValueError(f"index must not be negative, got {int(index.min())}")
-    return index.to(rows.device)
 
 
 def _positions(rows: Tensor) -> Tensor:
@@ -183,22 +196,30 @@ def _positions(rows: Tensor) -> Tensor:
     return place
 
 
-def _unique(key: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-    """Each constraint once, absent ones dropped; rows without a number are all different."""
+def _matched(key: Tensor, f: Tensor, satisfied_before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Each constraint once (key and f; absent ones dropped), and whether it was satisfied before."""
     present = f > -math.inf
     key, f = key[present], f[present]
-    numbered = key[:, 0] != NOT_NUMBERED
-    unique, inverse = torch.unique(key[numbered], dim=0, return_inverse=True)
-    # a data point seen twice (a padded sampler): any of its values will do, take the worst
-    worst = f.new_full((len(unique),), -math.inf).scatter_reduce_(0, inverse, f[numbered], "amax")
-    return torch.cat([unique, key[~numbered]]), torch.cat([worst, f[~numbered]])
+    before = satisfied_before.to(key.device)
+    code = _codes(torch.cat([before, key]))
+    # rows without a number are all different, and unlike anything before
+    anonymous = key[:, 0] == NOT_NUMBERED
+    now = code[len(before) :].clone()
+    now[anonymous] = -1 - torch.arange(int(anonymous.sum()), device=key.device)
+    unique, inverse = torch.unique(now, return_inverse=True)
+    # a data point seen twice (a padded sampler): take the worse of its values
+    worst = f.new_full(unique.shape, -math.inf).scatter_reduce_(0, inverse, f, "amax")
+    keys = key.new_empty(len(unique), 3).index_put_((inverse,), key)
+    return keys, worst, torch.isin(unique, code[: len(before)])
 
 
-def _still(key: Tensor, ok: Tensor, satisfied_before: Tensor) -> Tensor:
-    """For each constraint: 1 satisfied then and now, 0 satisfied then only, NaN otherwise."""
-    _, inverse = torch.unique(torch.cat([satisfied_before, key]), dim=0, return_inverse=True)
-    then, now = inverse[: len(satisfied_before)], inverse[len(satisfied_before) :]
-    return torch.where(torch.isin(now, then), ok.float(), math.nan)
+def _codes(key: Tensor) -> Tensor:
+    """One number for each different row of ``key``: columns are ranked one by one, far faster than whole rows."""
+    code = torch.zeros(len(key), dtype=torch.int64, device=key.device)
+    for column in key.unbind(dim=1):
+        values, rank = torch.unique(column, return_inverse=True)
+        code = code * max(len(values), 1) + rank
+    return code
 
 
 def _measures(suffix: str, f: Tensor, ok: Tensor, held: Tensor) -> dict[str, Tensor]:

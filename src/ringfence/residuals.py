@@ -9,7 +9,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from ringfence.barrier import computing_dtype, positive_number
+from ringfence.barrier import computing_dtype, is_number, positive_number
 from ringfence.checks import Check, not_finite
 
 Bound: TypeAlias = float | Tensor
@@ -165,7 +165,7 @@ def as_residual(name: str, constraint: Constraint) -> Residual:
         )
     _require_floating(f"constraint '{name}'", constraint)
     f = constraint.to(computing_dtype(constraint.dtype))
-    return Residual(f, checks=() if torch.compiler.is_compiling() else (_finite("residual", f),))
+    return Residual(f, checks=() if torch.compiler.is_compiling() else tuple(_finite(f, f, False, None)))
 
 
 def _residual(
@@ -181,32 +181,41 @@ def _residual(
 ) -> Residual:
     """``f`` scaled and masked, with the checks of its bounds made (CPU) or carried along (GPU)."""
     checks = [check]
+    mask = None if mask is None else _checked_mask(maker, mask, value)
     if isinstance(scale, Tensor):
-        scale = _bound(maker, "scale", scale, value)
-        checks.append(Check("scale <= 0 or NaN", _not_positive, {"scale": scale}, "A scale must be positive."))
-        f = f / (torch.as_tensor(scale).unsqueeze(-1) if two_sided else scale)
+        unit = torch.as_tensor(_bound(maker, "scale", scale, value))
+        checks.append(Check("scale <= 0 or NaN", _not_positive, {"scale": unit}, "A scale must be positive."))
+        if mask is not None:  # dividing by a masked row's 0 would put NaN into its gradient
+            unit = torch.where(mask, unit, 1.0)
+        f = f / (unit.unsqueeze(-1) if two_sided else unit)
     elif positive_number("scale", scale) != 1.0:
         f = f / scale
     ragged = any(isinstance(bound, Tensor) or math.isinf(bound) for bound in bounds)
     if mask is not None:
-        mask = _checked_mask(maker, mask, value)
         f = torch.where(mask.unsqueeze(-1) if two_sided else mask, f, -math.inf)
         ragged = True
     if torch.compiler.is_compiling():
         return Residual(f, two_sided, ragged)
     # The name is known only where the residual is used, so what a GPU holds is looked at there, by name.
-    later = [_finite("value", value)]
+    later = _finite(value, f, ragged, mask)
     for one in checks:
+        one = replace(one, shape=value.shape, mask=mask)
         if one.on_cpu:
-            replace(one, mask=mask).enforce(maker)
+            one.enforce(maker)
         else:
             later.append(one)
-    return Residual(f, two_sided, ragged, tuple(replace(one, mask=mask) for one in later))
+    return Residual(f, two_sided, ragged, tuple(later))
 
 
-def _finite(called: str, value: Tensor) -> Check:
+def _finite(value: Tensor, f: Tensor, ragged: bool, mask: Tensor | None) -> list[Check]:
     advice = "Look at the network's output there: a diverging step, or a division by zero."
-    return Check(f"{called} is NaN or infinite", not_finite, {called: value.detach()}, advice)
+    if not ragged:  # f is finite only if the value is
+        return [Check("residual is NaN or infinite", not_finite, {"residual": f.detach()}, advice)]
+    # f = -inf says "no constraint", so a value that is -inf must be caught as such
+    return [
+        Check("value is NaN or infinite", not_finite, {"value": value.detach()}, advice, mask=mask),
+        Check("residual overflows", _overflows, {"residual": f.detach()}, "Use a larger scale="),
+    ]
 
 
 def _measured(maker: str, value: Tensor) -> Tensor:
@@ -227,9 +236,10 @@ def _require_floating(what: str, tensor: Tensor) -> None:
 def _bound(maker: str, name: str, bound: Bound, value: Tensor) -> Bound:
     """``bound`` in the dtype of ``value``; a tensor must broadcast *to* its shape, never widen it."""
     if not isinstance(bound, Tensor):
-        if isinstance(bound, bool) or not isinstance(bound, (int, float)):
+        if not is_number(bound):
             raise TypeError(f"{maker}: {name} must be a number or a tensor, got {type(bound).__name__}")
-        return float(bound)
+        # beyond the dtype's range is no bound at all
+        return float(bound) if abs(bound) <= torch.finfo(value.dtype).max else math.copysign(math.inf, bound)
     if bound.ndim and bound.device != value.device:
         raise ValueError(
             f"{maker}: {name} is on {bound.device} but value is on {value.device}: move it with .to(...)"
@@ -277,6 +287,10 @@ def _above_everything(low: Bound) -> Tensor | bool:
 
 def _no_band(target: Bound, tolerance: Bound) -> Tensor | bool:
     return ((target > -math.inf) & (target < math.inf) & (tolerance >= 0) & (tolerance < math.inf)) ^ True
+
+
+def _overflows(residual: Tensor) -> Tensor:
+    return residual == math.inf
 
 
 def _not_positive(scale: Tensor) -> Tensor | bool:

@@ -65,7 +65,7 @@ class AugmentedLagrangian(DualMethod):
         return torch.relu(self._multiplier(name, f, index) + self.rho * f)
 
     def _advance(self) -> None:
-        super()._advance()  # the step just ended was taken at this ρ
+        self._dual_step()  # at the ρ of the epoch that just ended
         self._schedule.advance(self.steps + 1)
 
     def _numbers(self) -> dict[str, float]:

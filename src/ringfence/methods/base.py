@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 import torch
 from torch import Tensor
 
+from ringfence.barrier import not_negative
 from ringfence.certificate import Certificate
 from ringfence.checks import Check, Ledger
 from ringfence.methods.state import Remembering
@@ -52,7 +53,8 @@ class Method(Remembering):
             present, or "batchmean": the sum divided by the number of rows.
         shapes: declares the names, and the shape of one row of each (without the first dimension).
         validate: check values at once on a GPU too, at the price of a stall per call. On the CPU checks are
-            always immediate; on a GPU they are otherwise made at ``step()``, or after 64 calls.
+            always immediate; on a GPU they are otherwise read at ``step()``, or after 64 calls. Inside
+            ``torch.compile`` nothing is checked.
     """
 
     def __init__(
@@ -67,13 +69,16 @@ class Method(Remembering):
         if reduction not in get_args(Reduction):
             raise ValueError(f"reduction must be one of {', '.join(get_args(Reduction))}, got '{reduction}'")
         self.reduction = reduction
-        self.weights = {name: _checked_weight(name, weight) for name, weight in (weights or {}).items()}
+        self.weights = {
+            name: not_negative(f"the weight of '{name}'", weight) for name, weight in (weights or {}).items()
+        }
         self.shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
         self.steps = 0
         self._names: tuple[str, ...] | None = None
         self._ledger = Ledger(at_once=validate)
         if self.shapes:
-            self._fix_names(tuple(self.shapes))
+            self._check_names(tuple(self.shapes))
+            self._names = tuple(self.shapes)
 
     # The verbs
 
@@ -99,7 +104,11 @@ class Method(Remembering):
 
     def step(self) -> None:
         """End an epoch: make the checks still waiting, then raise the barrier or take the dual step."""
-        self._ledger.settle()
+        try:
+            self._ledger.settle()
+        except ValueError:
+            self._discard()  # what was seen since the last step may hold the fault
+            raise
         self._advance()
         self.steps += 1
 
@@ -122,11 +131,12 @@ class Method(Remembering):
             tolerance: how large an f still counts as feasible.
             **constraints: residuals by name, as in the call.
         """
+        tolerance = not_negative("tolerance", tolerance)
         residuals = self._admit(constraints, index)
         self._ledger.settle()
         stationarity = None
         if parameters is not None:
-            stationarity = _gradient_norm(objective + self._loss(residuals, index), list(parameters))
+            stationarity = _gradient_norm(objective + self._loss(residuals, index), parameters)
         with torch.no_grad():
             duals = self._duals(residuals, index)
             # float64: a gap is a small difference of many terms
@@ -146,6 +156,7 @@ class Method(Remembering):
             worst_name=name if worst[name] > 0.0 else None,
             gap=gap,
             bound=self._bound(residuals),
+            reduction=self.reduction,
             count=sum(int(residual.present.sum()) for residual in residuals.values()),
             tolerance=tolerance,
             stationarity=stationarity,
@@ -172,6 +183,9 @@ class Method(Remembering):
     def _index_checks(self, residuals: Mapping[str, Residual], index: Tensor | None) -> list[Check]:
         """What must hold of ``index``; nothing for methods that do not use it."""
         return []
+
+    def _discard(self) -> None:
+        """Forget what was seen since the last step, because a check failed."""
 
     def _bound(self, residuals: Mapping[str, Residual]) -> float | None:
         """An upper bound on the gap that holds at any point, or None."""
@@ -205,7 +219,10 @@ class Method(Remembering):
             counts = [r.present.sum() if r.ragged else r.f.numel() for r in residuals.values()]
             divisor = torch.as_tensor(sum(counts), dtype=first.dtype).clamp(min=1.0)
         elif self.reduction == "batchmean":
-            divisor = max(first.shape[0], 1) if first.ndim else 1
+            rows = {name: r.f.shape[0] if r.f.ndim else 1 for name, r in residuals.items()}
+            if len(set(rows.values())) > 1:
+                raise ValueError(f"reduction='batchmean' needs constraints with as many rows each, got {rows}")
+            divisor = max(*rows.values(), 1)
         return {name: self.weights.get(name, 1.0) / divisor for name in residuals}
 
     def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None) -> dict[str, Residual]:
@@ -216,7 +233,7 @@ class Method(Remembering):
                 "name at least one, as in fence(size=rf.between(...))"
             )
         residuals = {name: as_residual(name, constraint) for name, constraint in constraints.items()}
-        self._fix_names(tuple(residuals))
+        self._check_names(tuple(residuals))
         for name, residual in residuals.items():
             row = tuple(residual.f.shape[1:])
             if name in self.shapes and row != self.shapes[name]:
@@ -230,9 +247,10 @@ class Method(Remembering):
             for check in self._index_checks(residuals, index):
                 self._ledger.add("index", check)
             self._ledger.close_call()
+        self._names = self._names or tuple(residuals)  # only now: a call that failed fixes nothing
         return residuals
 
-    def _fix_names(self, names: tuple[str, ...]) -> None:
+    def _check_names(self, names: tuple[str, ...]) -> None:
         if self._names is not None and set(names) == set(self._names):
             return
         if self._names is None:
@@ -242,7 +260,6 @@ class Method(Remembering):
             unused = sorted(set(self.weights) - set(names))
             if unused:
                 raise ValueError(f"weights name {_listed(unused)}, but the constraints are {_listed(names)}")
-            self._names = names
             return
         new, gone = sorted(set(names) - set(self._names)), sorted(set(self._names) - set(names))
         raise ValueError(
@@ -278,18 +295,11 @@ def _filled(residual: Residual) -> Tensor:
     return torch.where(residual.present, residual.f, -1.0) if residual.ragged else residual.f
 
 
-def _checked_weight(name: str, weight: float) -> float:
-    if isinstance(weight, bool) or not isinstance(weight, (int, float)):
-        raise TypeError(f"the weight of '{name}' must be a number, got {type(weight).__name__}")
-    if not 0.0 <= weight < float("inf"):
-        raise ValueError(f"the weight of '{name}' must be finite and not negative, got {weight}")
-    return float(weight)
-
-
-def _gradient_norm(loss: Tensor | float, parameters: list[Tensor]) -> float:
+def _gradient_norm(loss: Tensor | float, parameters: Iterable[Tensor]) -> float:
     if not isinstance(loss, Tensor) or not loss.requires_grad:
         raise ValueError("parameters= needs an objective or residuals that carry their graph: do not detach them")
-    gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    gradients = torch.autograd.grad(loss, trained, retain_graph=True, allow_unused=True) if trained else ()
     squares = [gradient.double().square().sum() for gradient in gradients if gradient is not None]
     return float(torch.stack(squares).sum().sqrt()) if squares else 0.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from ringfence.barrier import not_negative
 from ringfence.checks import Check
 from ringfence.methods.base import Method, Options, Unpack
 from ringfence.methods.layout import layout_of
@@ -114,7 +116,8 @@ class DualMethod(Method):
         self._dual_step()
 
     def _record(self, residuals: Mapping[str, Residual], index: Tensor | None) -> None:
-        with torch.no_grad():
+        # never as inference tensors, which no later training call could use
+        with torch.inference_mode(False), torch.no_grad():
             for name, residual in residuals.items():
                 present = residual.present
                 f = torch.where(present, self._climb(residual.f.detach()), 0.0)
@@ -134,8 +137,10 @@ class DualMethod(Method):
         for name, total in sums.items():
             multiplier, count = self._multipliers[name], counts[name]
             climbed = multiplier + self._rate * (total / count.clamp(min=1)).to(multiplier.dtype)
-            # a new tensor, not an update in place: a graph may still hold the old one
-            self._multipliers[name] = torch.where(count > 0, climbed.clamp(min=0.0), multiplier)
+            # Where nothing was seen, or something that is not a number (on a GPU that is reported later), λ stays.
+            # A new tensor, not an update in place: a graph may still hold the old one.
+            usable = (count > 0) & torch.isfinite(climbed)
+            self._multipliers[name] = torch.where(usable, climbed.clamp(min=0.0), multiplier)
         self._forget()
 
     def _totals(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -165,7 +170,11 @@ class DualMethod(Method):
                 if name not in self._multipliers:
                     self._multipliers[name] = torch.full(shape, self.initial, dtype=dtype, device=device)
         if self._multipliers:
-            self._fix_names(tuple(self._multipliers))
+            self._check_names(tuple(self._multipliers))
+            self._names = self._names or tuple(self._multipliers)
+
+    def _discard(self) -> None:
+        self._forget()
 
     def _forget(self) -> None:
         self._sums, self._counts, self._explicit = {}, {}, False
@@ -175,12 +184,13 @@ class DualMethod(Method):
     def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None) -> dict[str, Residual]:
         residuals = super()._admit(constraints, index)
         for name, residual in residuals.items():
-            known = self._multipliers.get(name)
-            if known is None:
-                known = self.layout.start(residual, self.initial)
-            else:
-                self.layout.require_fit(name, known, residual)
-            self._multipliers[name] = known.to(residual.f.device)
+            if name in self._multipliers:
+                self.layout.require_fit(name, self._multipliers[name], residual)
+        with torch.inference_mode(False), torch.no_grad():
+            for name, residual in residuals.items():
+                if name not in self._multipliers:
+                    self._multipliers[name] = self.layout.start(residual, self.initial)
+                self._multipliers[name] = self._multipliers[name].to(residual.f.device)
         return residuals
 
     def _index_checks(self, residuals: Mapping[str, Residual], index: Tensor | None) -> list[Check]:
@@ -191,16 +201,30 @@ class DualMethod(Method):
 
     # State
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> DualMethod:
+        memo[id(self._process_group)] = self._process_group  # the ranks are the same, and cannot be copied
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
     def _header(self) -> dict[str, Any]:
-        return super()._header() | {"layout": str(self.layout), "explicit": self._explicit}
+        return super()._header() | {"layout": self.layout.code, "explicit": self._explicit}
+
+    def _knows(self, name: str, header: dict[str, Any]) -> bool:
+        kind, _, constraint = name.partition(".")
+        return kind in ("multipliers", "sums", "counts") and constraint in header["names"]
 
     def _tensors(self) -> dict[str, Tensor]:
         stores = {"multipliers": self._multipliers, "sums": self._sums, "counts": self._counts}
         return {f"{kind}.{name}": tensor for kind, store in stores.items() for name, tensor in store.items()}
 
     def _refusal(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
-        if header["layout"] != str(self.layout):
-            return f"the state has {header['layout']}, this {type(self).__name__} has {self.layout}"
+        if header["layout"] != self.layout.code:
+            return f"the state's multipliers are kept by {header['layout']}, this method's by {self.layout.code}"
+        lost = [name for name in header["names"] if f"multipliers.{name}" not in tensors]
+        if lost:
+            return f"the state lacks the multipliers of {', '.join(lost)}"
         for name, known in self._multipliers.items():
             saved = tensors.get(f"multipliers.{name}")
             if saved is not None and saved.shape != known.shape:
@@ -224,12 +248,3 @@ def _communicating_device() -> torch.device:
     return (
         torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
     )
-
-
-def not_negative(name: str, number: float) -> float:
-    """``number`` as a float if it is finite and >= 0; otherwise an error that names it."""
-    if isinstance(number, bool) or not isinstance(number, (int, float)):
-        raise TypeError(f"{name} must be a number, got {type(number).__name__}")
-    if not 0.0 <= number < float("inf"):
-        raise ValueError(f"{name} must be finite and not negative, got {name}={number}")
-    return float(number)

@@ -6,8 +6,9 @@ from typing import final
 
 from torch import Tensor
 
+from ringfence.barrier import not_negative
 from ringfence.methods.base import Unpack
-from ringfence.methods.dual import DualMethod, DualOptions, not_negative
+from ringfence.methods.dual import DualMethod, DualOptions
 
 
 @final

@@ -18,7 +18,12 @@ class Layout(ABC):
 
     @abstractmethod
     def __str__(self) -> str:
-        """The layout in words, for messages and saved states."""
+        """The layout in words, for messages."""
+
+    @property
+    @abstractmethod
+    def code(self) -> str:
+        """The layout in a word that never changes, for saved states."""
 
     @abstractmethod
     def shape(self, residual: Residual) -> tuple[int, ...]:
@@ -64,6 +69,11 @@ class PerEntry(Layout):
     def __str__(self) -> str:
         return "one multiplier per entry of the residual"
 
+    @property
+    def code(self) -> str:
+        """By entry."""
+        return "entry"
+
     def shape(self, residual: Residual) -> tuple[int, ...]:
         """The residual's own."""
         return tuple(residual.f.shape)
@@ -95,6 +105,11 @@ class PerSample(Layout):
 
     def __str__(self) -> str:
         return f"a row of multipliers for each of {self.samples} samples"
+
+    @property
+    def code(self) -> str:
+        """By sample, and how many there are."""
+        return f"sample of {self.samples}"
 
     def shape(self, residual: Residual) -> tuple[int, ...]:
         """``[samples, *row]``."""
@@ -151,6 +166,11 @@ class Shared(Layout):
     def __str__(self) -> str:
         return "one multiplier per constraint name, shared by all samples"
 
+    @property
+    def code(self) -> str:
+        """By name."""
+        return "name"
+
     def shape(self, residual: Residual) -> tuple[int, ...]:
         """Scalar, or (low, high)."""
         return (2,) if residual.two_sided else ()
@@ -186,6 +206,9 @@ def _out_of_range(index: Tensor, samples: float) -> Tensor:
 
 
 def _repeated(index: Tensor, samples: float) -> Tensor:
-    _, inverse, counts = index.unique(return_inverse=True, return_counts=True)
-    repeated: Tensor = counts[inverse] > 1
-    return repeated
+    # sorting, unlike unique(), needs no answer from a GPU
+    order = index.argsort()
+    same = index[order].diff() == 0
+    nothing = same.new_zeros(1)
+    beside = torch.cat([nothing, same]) | torch.cat([same, nothing])
+    return torch.zeros_like(beside).index_put((order,), beside)

@@ -8,8 +8,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from ringfence.barrier import not_negative
 from ringfence.methods.base import Unpack
-from ringfence.methods.dual import DualMethod, DualOptions, not_negative
+from ringfence.methods.dual import DualMethod, DualOptions
 from ringfence.residuals import Residual
 
 
@@ -19,7 +20,8 @@ class ReLULagrangian(DualMethod):
 
     The multipliers never fall, so λ ends at or above the true multiplier: an exact linear penalty that finds
     its own weight. As the authors do it, a multiplier is shared by all data points, and a dual step is taken
-    after ``interval`` calls, from that call's mini-batch, then after ``interval + growth``, and so on.
+    after ``interval`` calls, from that call's mini-batch, then after ``interval + growth``, and so on. (Compile the
+    model, not this call: its counter would recompile the graph each time.)
 
     Args:
         dual_lr: the dual learning rate, >= 0.
@@ -44,7 +46,7 @@ class ReLULagrangian(DualMethod):
         self.dual_lr = not_negative("dual_lr", dual_lr)
         self.growth = int(not_negative("growth", growth))
         self.warmup = int(not_negative("warmup", warmup))
-        if interval is not None and interval < 1:
+        if interval is not None and (not isinstance(interval, int) or interval < 1):
             raise ValueError(
                 f"interval must be at least 1 call, or None for one dual step a step(), got {interval}"
             )
@@ -95,6 +97,18 @@ class ReLULagrangian(DualMethod):
                 self._dual_step()
             else:
                 self._forget()
+
+    def _header(self) -> dict[str, Any]:
+        return super()._header() | {"by_calls": self._by_calls}
+
+    def _refusal(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
+        if header["by_calls"] != self._by_calls:
+            ways = {True: "after intervals of calls", False: "at each step()"}
+            return (
+                f"the state's dual steps come {ways[header['by_calls']]}, this method's {ways[self._by_calls]}: "
+                "give the same interval="
+            )
+        return super()._refusal(header, tensors)
 
     def _numbers(self) -> dict[str, float]:
         return super()._numbers() | {"interval": float(self.interval), "calls": float(self._calls)}

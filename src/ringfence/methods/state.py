@@ -31,6 +31,10 @@ class Remembering(nn.Module, ABC):
     def _refusal(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
         """Why a state with this header and these tensors cannot be taken; None if it can."""
 
+    def _knows(self, name: str, header: dict[str, Any]) -> bool:
+        """Whether a state with this header may hold a tensor called ``name``."""
+        return False
+
     @abstractmethod
     def _numbers(self) -> dict[str, float]:
         """The scalar state, by name."""
@@ -65,11 +69,8 @@ class Remembering(nn.Module, ABC):
     ) -> None:
         mine = {key[len(prefix) :]: value for key, value in state_dict.items() if key.startswith(prefix)}
         if HEADER not in mine:
-            if strict:
-                found = ", ".join(sorted(mine)[:5]) or "nothing"
-                error_msgs.append(
-                    f"this is not the state of a {type(self).__name__}: no '{prefix}{HEADER}' in it (found {found})"
-                )
+            missing_keys.append(prefix + HEADER)  # torch raises, or not, as its caller's strict= says
+            unexpected_keys.extend(prefix + key for key in mine)
             return
         header = json.loads(bytes(mine.pop(HEADER).tolist()))
         if header.get("method") != type(self).__name__:
@@ -83,6 +84,9 @@ class Remembering(nn.Module, ABC):
         if wanted - set(numbers):
             error_msgs.append(f"the state lacks {', '.join(sorted(wanted - set(numbers)))}")
             return
+        known = {name for name in mine if self._knows(name, header)}
+        unexpected_keys.extend(prefix + name for name in mine if name not in known)
+        mine = {name: mine[name] for name in known}
         refusal = self._refusal(header, mine)
         if refusal is not None:
             error_msgs.append(refusal)

@@ -30,6 +30,8 @@ def barrier_table(z: Sequence[float], t: Sequence[float]) -> str:
 
 def barrier_figure(path: str | Path, t: Sequence[float] = (1.0, 1.5, 2.5, 5.0)) -> None:
     """Draw both barriers for several t side by side, and the hard indicator they approach, into ``path``."""
+    if not Path(path).suffix:
+        raise ValueError(f"'{path}' needs an ending that says what to draw: .png, .svg or .pdf")
     require("matplotlib", "drawing", "plot")
     from matplotlib.figure import Figure  # no pyplot: nothing global, no screen needed
 
