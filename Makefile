@@ -27,7 +27,7 @@ format: $(READY)  ## Rewrite the code in the house style
 	$(BIN)/ruff format .
 
 bench: $(READY)   ## Measure the core (ratios, side by side) and write results/core/
-	$(BIN)/python benchmarks/core.py --out results/core
+	$(BIN)/python benchmarks/core.py --rounds 15 --out results/core
 
 pictures: $(READY)  ## Draw the figures of README and docs
 	$(BIN)/python docs/pictures/draw_barrier.py
