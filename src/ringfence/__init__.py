@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ringfence import lightning as lightning
+    from ringfence import segmentation as segmentation
     from ringfence.barrier import log_barrier, log_barrier_dual, standard_log_barrier
     from ringfence.certificate import Certificate
     from ringfence.methods import (
@@ -64,13 +65,14 @@ __all__ = [
     "equal",
     "log_barrier",
     "log_barrier_dual",
+    "segmentation",
     "standard_log_barrier",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "lightning":
-        return import_module("ringfence.lightning")
+    if name in ("lightning", "segmentation"):
+        return import_module(f"ringfence.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'ringfence' has no attribute '{name}'")
     value = getattr(import_module(f"ringfence.{_HOMES[name]}"), name)
