@@ -1,0 +1,1 @@
+"""The application: training image segmentation from cheap labels instead of full masks."""
