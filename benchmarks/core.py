@@ -161,6 +161,8 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: no GPU on this machine")
     torch.manual_seed(0)
     device, gpu = options.device, options.device == "cuda"
     size, batch, count = (256, 32, 10_000) if gpu else (64, 8, 10_000)

@@ -66,6 +66,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--out", type=Path, default=Path("runs/lightning_loop"))
     options = parser.parse_args()
+    if options.epochs < 1:
+        parser.error(f"--epochs must be at least 1, got {options.epochs}")
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     pl.seed_everything(0, verbose=False)
     keeper = FenceCallback(score="val_error", mode="min", satisfaction=0.95, dirpath=options.out)

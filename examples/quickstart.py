@@ -81,7 +81,7 @@ def report(name: str, fence: rf.Method | None, epochs: int, seed: int) -> str:
         monitor = rf.Monitor()
         monitor.update(**limits(model))
     measures = monitor.compute()
-    return f"{name:<24}{error:>12.4f}{100 * measures['satisfaction']:>12.1f} %{measures['worst']:>18.4f}"
+    return f"{name:<24}{error:>12.4f}{100 * measures['satisfaction']:>12.1f} %{measures['worst']:>18.2g}"
 
 
 def main() -> None:
@@ -93,6 +93,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.epochs < 1:
         parser.error(f"--epochs must be at least 1, got {options.epochs}")
+    print("A dose-response curve from 24 noisy measurements, held to 191 limits: a share, and never falling.")
+    print("error: root mean square against the true curve, which training does not see.\n")
     print(f"{'method':<24}{'error':>12}{'satisfied':>14}{'worst violation':>18}")
     for name, make in METHODS.items():
         if options.method in (None, name):

@@ -89,6 +89,12 @@ def test_half_precision_gradients_come_back_in_half(dtype: torch.dtype) -> None:
     assert torch.equal(gradient, rf.log_barrier_dual(z, 5.0).to(dtype))
 
 
+def test_nan_stays_nan() -> None:
+    nan = torch.tensor(math.nan)
+    for function in (rf.log_barrier, rf.log_barrier_dual):
+        assert function(nan, 5.0).isnan()
+
+
 def test_half_precision_sum_does_not_overflow() -> None:
     z = torch.full((1000,), 60000.0, dtype=torch.float16)
     assert rf.log_barrier(z, 5.0).sum().item() == pytest.approx(1000 * float(exact(60000.0, 5.0)[0]), rel=1e-5)

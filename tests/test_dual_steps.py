@@ -105,6 +105,11 @@ def test_only_training_calls_with_gradients_are_seen() -> None:
     assert fence.multipliers["a"].tolist() == [2.0]
 
 
+def test_an_index_without_samples_is_not_silently_ignored() -> None:
+    with pytest.warns(UserWarning, match=r"index= is ignored with one multiplier per entry.*Use samples=N"):
+        rf.Lagrangian()(a=torch.ones(2, requires_grad=True), index=torch.tensor([5, 3]))
+
+
 def test_observe_replaces_what_the_calls_saw() -> None:
     """The paper's variant: a separate pass over the data with the epoch's final parameters."""
     for fence in (rf.Lagrangian(1.0, samples=3), rf.ReLULagrangian(1.0, interval=1000, samples=3)):
@@ -123,6 +128,7 @@ def test_observe_replaces_what_the_calls_saw() -> None:
 
 
 @pytest.mark.parametrize("options", [{"samples": 2}, {"shared": True}, {}])
+@pytest.mark.filterwarnings("ignore:index= is ignored:UserWarning")
 def test_state_made_in_inference_mode_serves_training(options: dict) -> None:
     fence = rf.Lagrangian(1.0, initial=1.0, **options)
     with torch.inference_mode():  # a validation before the first training step, and the paper's pass

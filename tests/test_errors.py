@@ -48,6 +48,11 @@ CONSTRUCTION: list[tuple[Callable[[], object], str]] = [
     (lambda: rf.LogBarrier(weights={"size": -1.0}), r"weight of 'size' must be finite and not negative, got -1\.0"),
     (lambda: rf.LogBarrier(weights={"size": "much"}), "weight of 'size' must be a number, got str"),
     (lambda: rf.LogBarrier(shapes={"index": ()}), "'index' cannot name a constraint"),
+    (lambda: rf.LogBarrier(samples=10), "LogBarrier takes no argument 'samples'"),
+    (lambda: rf.LogBarrier()(X), r"a constraint needs a name: fence\(size="),
+    (lambda: rf.Lagrangian()(X), r"a constraint needs a name: fence\(size="),
+    (lambda: rf.Monitor().update(X), r"a constraint needs a name: update\(size="),
+    (lambda: rf.LogBarrier().certificate(X, a=X), r"objective must be one number, got a tensor of shape \[4\]"),
 ]  # fmt: skip
 
 RESIDUALS: list[tuple[Callable[[], object], str]] = [
@@ -58,11 +63,13 @@ RESIDUALS: list[tuple[Callable[[], object], str]] = [
     (lambda: rf.between(X, torch.tensor([NAN, 0.0, 0.0, 0.0]), 1.0), "a bound that is NaN.* in row 0"),
     (lambda: rf.between(X, INF, INF), "infinite on the wrong side"),
     (lambda: rf.at_most(X, -INF), r"at_most: high is NaN or -inf \(high=-inf\)\. Use inf for no bound"),
-    (lambda: rf.at_least(X, NAN), "at_least: low is NaN or inf"),
+    (lambda: rf.at_least(X, NAN), r"at_least: low is NaN or inf \(low=nan\)"),
+    (lambda: rf.at_most(X, NAN), r"at_most: high is NaN or -inf \(high=nan\)"),
+    (lambda: rf.between(X, NAN, 1.0), r"between: low > high, or a bound that is NaN.*low=nan"),
     (lambda: rf.equal(X, 1.0, -0.5), r"equal:.*a tolerance that is negative.*tolerance=-0\.5"),
     (lambda: rf.equal(X, torch.tensor([0.0, INF, 0.0, 0.0])), "a target that is not finite.* in row 1"),
     (lambda: rf.between(X, torch.zeros(3), 1.0), r"low of shape \[3\] does not broadcast to value of shape \[4\].*low\[:, None\]"),
-    (lambda: rf.at_most(X, torch.zeros(4, 1)), r"high of shape \[4, 1\] does not broadcast to value of shape \[4\]"),
+    (lambda: rf.at_most(X, torch.zeros(4, 1)), r"high of shape \[4, 1\] does not broadcast to value of shape \[4\]; it has more dimensions.*squeeze"),
     (lambda: rf.at_most(X, 0.0, mask=torch.ones(5, dtype=torch.bool)), r"mask of shape \[5\] does not broadcast to value of shape \[4\]"),
     (lambda: rf.at_most(X, 0.0, mask=torch.ones(4)), "mask must be a bool tensor, got torch.float32"),
     (lambda: rf.at_most(X, 0.0, scale=0.0), "scale must be positive and finite"),

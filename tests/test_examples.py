@@ -33,9 +33,9 @@ def test_readme_works_pasted_into_a_prompt() -> None:
 def table(printed: str) -> dict[str, list[float]]:
     rows = {}
     for line in printed.splitlines():
-        found = re.match(r"(.{24})((?:\s+[\d.]+\s?[%s]?)+)$", line)
+        found = re.match(r"(.{24})\s+([\d.]+)\s+([\d.]+) %\s+(\S+)$", line)
         if found:
-            rows[found[1].strip()] = [float(number) for number in re.findall(r"[\d.]+", found[2])]
+            rows[found[1].strip()] = [float(number) for number in found.groups()[1:]]
     return rows
 
 

@@ -216,6 +216,24 @@ def test_every_monitor_that_validation_fed_must_be_satisfied(tmp_path: Path, sat
     assert bool(keeper.best_path) == satisfied
 
 
+def test_one_infeasible_monitor_is_enough(tmp_path: Path) -> None:
+    """Whichever comes first by name: here 'monitor' fails, and 'second' after it does not."""
+    pl, keeper = pytorch_lightning, FenceCallback(score="score", satisfaction=1.0, dirpath=tmp_path)
+    model = WithTwoMonitors("validation", satisfied=True).into(module(pl, rf.LogBarrier(), [1.0]))
+    run = trainer(pl, tmp_path, [keeper], 1)
+    run.fit(model, loader(), loader())
+    assert run.callback_metrics["fence/monitor/satisfaction"].item() < 1.0
+    assert keeper.best_path == ""
+
+
+def test_a_monitor_that_is_never_fed_is_pointed_out(tmp_path: Path) -> None:
+    pl, keeper = pytorch_lightning, FenceCallback(score="score", dirpath=tmp_path)
+    model = module(pl, rf.LogBarrier(), [1.0])
+    model.validation_step = lambda batch: model.log("score", 1.0)
+    with pytest.warns(UserWarning, match=r"kept no checkpoint: no monitor was updated.*validation_step"):
+        trainer(pl, tmp_path, [keeper], 1).fit(model, loader(), loader())
+
+
 def test_a_monitor_fed_by_training_is_read_at_the_epochs_end(tmp_path: Path) -> None:
     pl, keeper = pytorch_lightning, FenceCallback(score="score", satisfaction=0.1, dirpath=tmp_path)
     model = WithTwoMonitors("training", satisfied=False).into(module(pl, rf.LogBarrier(), [1.0, 2.0]))

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 import ringfence as rf
 
+# one call site for all methods, index and all
+pytestmark = pytest.mark.filterwarnings("ignore:index= is ignored with one multiplier per entry:UserWarning")
+
 METHODS: dict[str, Callable[..., rf.Method]] = {
     "barrier": lambda **o: rf.LogBarrier(t=3.0, mu=1.5, **o),
     "quadratic penalty": lambda **o: rf.Penalty(strength=2.0, mu=1.5, **o),
@@ -90,6 +93,35 @@ def test_the_loss_is_a_sum_over_rows(name: str) -> None:
         part = {key: rf.Residual(one.f[row : row + 1], one.two_sided, one.ragged) for key, one in named.items()}
         parts.append(fence(**part, index=INDEX[row : row + 1]))
     torch.testing.assert_close(whole, torch.stack(parts).sum())
+
+
+def scalar_phi(name: str, f: float, multiplier: float) -> float:
+    """Each method's term for one residual, written out: t = 3, γ = 2, ρ = 0.7, λ = 0.4."""
+    if name == "barrier":
+        return -math.log(-f) / 3 if f <= -1 / 9 else 3 * f - math.log(1 / 9) / 3 + 1 / 3
+    if name == "quadratic penalty":
+        return 2 * max(f, 0) ** 2
+    if name == "linear penalty":
+        return 2 * max(f, 0)
+    if name.startswith("Lagrangian"):
+        return multiplier * f
+    if name.startswith("ReLU"):
+        return multiplier * max(f, 0)
+    return (max(0, multiplier + 0.7 * f) ** 2 - multiplier**2) / (2 * 0.7)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_loss_is_its_formula(name: str) -> None:
+    options = {} if name in ("barrier", "quadratic penalty", "linear penalty") else {"initial": 0.4}
+    values = [-2.0, -0.5, -0.05, 0.3]
+    loss = METHODS[name](**options)(a=torch.tensor(values, dtype=torch.float64, requires_grad=True), index=INDEX)
+    assert loss.item() == pytest.approx(sum(scalar_phi(name, f, 0.4) for f in values), rel=1e-12)
+
+
+def test_observe_is_there_for_every_method(make: Callable[..., rf.Method]) -> None:
+    fence = make()
+    fence.observe(a=torch.ones(4), index=INDEX)
+    fence.step()
 
 
 def test_plain_tensors_are_residuals(make: Callable[..., rf.Method]) -> None:

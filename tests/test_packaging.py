@@ -59,8 +59,14 @@ def test_the_core_needs_torch_alone() -> None:
 @pytest.mark.parametrize(
     ("touch", "message"),
     [
-        ("ringfence.Monitor", "rf.Monitor needs torchmetrics: pip install 'ringfence[metrics]'"),
-        ("ringfence.lightning", "ringfence.lightning needs pytorch_lightning: pip install 'ringfence[lightning]'"),
+        (
+            "ringfence.Monitor",
+            "rf.Monitor needs torchmetrics: pip install torchmetrics (ringfence's extra [metrics] brings it)",
+        ),
+        (
+            "ringfence.lightning",
+            "ringfence.lightning needs pytorch-lightning: pip install pytorch-lightning (ringfence's extra [lightning] brings it)",
+        ),
     ],
 )
 def test_a_missing_extra_names_its_install_command(touch: str, message: str) -> None:
@@ -183,6 +189,13 @@ def test_mistakes_get_one_line(arguments: list[str], message: str, capsys: pytes
     assert printed.err.startswith(message)
     assert printed.err.count("\n") == 1
     assert "Traceback" not in printed.err
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m ringfence barrier | head -1", shell=True, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
 
 
 def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,9 +24,9 @@ def log_barrier(z: Tensor, t: Sharpness) -> Tensor:
     branch). At the junction itself this function answers with the log branch, so ψ'' = t³ there.
 
     Numbers: value and gradient are finite for every finite ``z`` whose true result fits the dtype (z = 0,
-    denormals and ± the largest number included), for ``t`` from 1e-3 to 1e8. float16 and bfloat16 are
-    computed, and returned, in float32: a sum of barriers overflows half precision long before it means
-    anything.
+    denormals and ± the largest number included), for ``t`` from 1e-3 to 1e8, and NaN stays NaN.
+    float16 and bfloat16 are computed, and returned, in float32: a sum of barriers overflows half precision long
+    before it means anything.
 
     Args:
         z: residuals, any shape, floating point.
@@ -41,7 +41,7 @@ def log_barrier(z: Tensor, t: Sharpness) -> Tensor:
     junction = -inverse * inverse
     # Both branches in one: the log branch up to the junction, and from there on the tangent, of slope t.
     # Selecting before the logarithm, not after it, keeps its gradient free of the NaN at z = 0.
-    inside = torch.where(z <= junction, z, junction)
+    inside = torch.where(z > junction, junction, z)
     return -torch.log(-inside) * inverse + t * torch.relu(z - junction)
 
 
@@ -61,11 +61,11 @@ def log_barrier_dual(z: Tensor, t: Sharpness) -> Tensor:
     z, t = _prepare(z, t)
     inverse = 1.0 / t
     junction = -inverse * inverse
-    inside = torch.where(z <= junction, z, junction)
+    inside = torch.where(z > junction, junction, z)
     # (1/t)/(-z), not 1/(-t·z): t·z overflows where the quotient is still representable. And a division of tensors:
     # number / tensor would be reciprocal() times the number, rounded twice.
     dividend = inverse if isinstance(inverse, Tensor) else z.new_full((), inverse)
-    return torch.where(z <= junction, dividend / -inside, t)
+    return torch.where(z > junction, t, dividend / -inside)
 
 
 def standard_log_barrier(z: Tensor, t: Sharpness) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -14,11 +15,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit status. A user's mistake is one line on stderr, never a traceback."""
     options = _parser().parse_args(arguments)
     try:
-        text = options.run(options)
+        print(options.run(options), flush=True)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor will the exit complain
+        return 0
     except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
         print(f"ringfence {options.command}: {error}", file=sys.stderr)
         return 2
-    print(text)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Optional dependencies: imported when first touched, with the exact install command where they are missing."""
+"""Optional dependencies: imported when first touched, with the install command where they are missing."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from types import ModuleType
 
 
 def require(module: str, what: str, extra: str) -> ModuleType:
-    """Import ``module``, which ``what`` needs and ``pip install 'ringfence[extra]'`` brings."""
+    """Import ``module``, which ``what`` needs and ringfence's extra brings."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not module.startswith(error.name):
             raise  # the module is there, something inside it is not: its own message says more
+        package = error.name.replace("_", "-")
         raise ModuleNotFoundError(
-            f"{what} needs {error.name}: pip install 'ringfence[{extra}]'", name=error.name
+            f"{what} needs {package}: pip install {package} (ringfence's extra [{extra}] brings it)",
+            name=error.name,
         ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -73,6 +74,7 @@ class FenceCallback(_Callback):
         self.best_score: float | None = None
         self.best_path: str = ""
         self._feasible: bool | None = None  # None: no monitor has said anything yet
+        self._judged = False
         self._fed_in_training: set[str] = set()
         self._stepped_epochs: int | None = None  # None: unknown, as in a run that was resumed without this callback
 
@@ -136,6 +138,15 @@ class FenceCallback(_Callback):
         if not judged_by_validation:
             self._keep_if_best(trainer)
 
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        """Say so if nothing could have been kept, because no monitor was ever updated."""
+        if self.score is not None and not self._judged:
+            warnings.warn(
+                f"FenceCallback(score='{self.score}') kept no checkpoint: no monitor was updated, so no epoch "
+                "could be feasible. Call self.monitor.update(...) in validation_step",
+                stacklevel=2,
+            )
+
     def state_dict(self) -> dict[str, Any]:
         """The best so far and how many epochs were stepped; fences and monitors are in the module's state."""
         return {
@@ -167,6 +178,7 @@ class FenceCallback(_Callback):
             pl_module.log_dict(
                 {f"{self.prefix}{name}{key}": value for key, value in measures.items()}, sync_dist=True
             )
+            self._judged = True
             enough = float(measures["satisfaction"]) >= self.satisfaction
             self._feasible = enough and self._feasible is not False
             if trainer.state.fn == "fit":

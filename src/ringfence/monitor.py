@@ -60,14 +60,17 @@ class Monitor(Metric):
         self._satisfied_now: Tensor | None = None
         self._names: set[str] = set()
 
-    def update(self, *, index: Tensor | None = None, **constraints: Constraint) -> None:
+    def update(self, *unnamed: Constraint, index: Tensor | None = None, **constraints: Constraint) -> None:
         """Take in the residuals of some data points.
 
         Args:
+            *unnamed: refused, with a message: every constraint has a name.
             index: int64 ``[rows]``: which data point each row is. Without it there is no stability. Data points of
                 different loaders need different numbers.
             **constraints: residuals by name, as for a method's call.
         """
+        if unnamed:
+            raise TypeError("a constraint needs a name: update(size=rf.between(...)), not update(rf.between(...))")
         if not constraints:
             raise ValueError("Monitor.update was called without any constraint: name at least one")
         self._satisfied_now = None
@@ -179,7 +182,8 @@ def _check_index(name: str, f: Tensor, index: Tensor | None) -> None:
         kind = f"{index.dtype} {list(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
         raise ValueError(
             f"index must be an int64 tensor with one entry per row, got {kind} "
-            f"for constraint '{name}' of shape {list(f.shape)}"
+            f"for constraint '{name}' of shape {list(f.shape)}; a limit on the batch as a whole needs an update of "
+            "its own, without index"
         )
     if bool((index < 0).any()):
         raise ValueError(f"index must not be negative, got {int(index.min())}")

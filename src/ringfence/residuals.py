@@ -239,7 +239,7 @@ def _bound(maker: str, name: str, bound: Bound, value: Tensor) -> Bound:
         if not is_number(bound):
             raise TypeError(f"{maker}: {name} must be a number or a tensor, got {type(bound).__name__}")
         # beyond the dtype's range is no bound at all
-        return float(bound) if abs(bound) <= torch.finfo(value.dtype).max else math.copysign(math.inf, bound)
+        return math.copysign(math.inf, bound) if abs(bound) > torch.finfo(value.dtype).max else float(bound)
     if bound.ndim and bound.device != value.device:
         raise ValueError(
             f"{maker}: {name} is on {bound.device} but value is on {value.device}: move it with .to(...)"
@@ -247,7 +247,12 @@ def _bound(maker: str, name: str, bound: Bound, value: Tensor) -> Bound:
     if not _broadcasts_to(bound.shape, value.shape):
         raise ValueError(
             f"{maker}: {name} of shape {list(bound.shape)} does not broadcast to value of shape "
-            f"{list(value.shape)}; add dimensions of size 1 where it should repeat, as in {name}[:, None]"
+            f"{list(value.shape)}; "
+            + (
+                f"it has more dimensions than the value: drop some, as in {name}.squeeze(-1)"
+                if bound.ndim > value.ndim
+                else f"add dimensions of size 1 where it should repeat, as in {name}[:, None]"
+            )
         )
     return bound.to(value.dtype)
 

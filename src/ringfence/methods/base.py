@@ -64,8 +64,11 @@ class Method(Remembering):
         reduction: Reduction = "sum",
         shapes: Mapping[str, Sequence[int]] | None = None,
         validate: bool = False,
+        **unknown: object,
     ) -> None:
         super().__init__()
+        if unknown:
+            raise TypeError(f"{type(self).__name__} takes no argument {_listed(unknown)}")
         if reduction not in get_args(Reduction):
             raise ValueError(f"reduction must be one of {', '.join(get_args(Reduction))}, got '{reduction}'")
         self.reduction = reduction
@@ -82,10 +85,11 @@ class Method(Remembering):
 
     # The verbs
 
-    def forward(self, *, index: Tensor | None = None, **constraints: Constraint) -> Tensor:
+    def forward(self, *unnamed: Constraint, index: Tensor | None = None, **constraints: Constraint) -> Tensor:
         """The scalar Σ_i w_i Σ_n φ(f_i^n).
 
         Args:
+            *unnamed: refused, with a message: every constraint has a name.
             index: int64 ``[rows]``, which data point each row is; only methods that keep a multiplier per data
                 point need it, the others ignore it.
             **constraints: residuals by name; a plain tensor is taken as "should be ``<= 0``".
@@ -93,8 +97,15 @@ class Method(Remembering):
         Returns:
             A scalar, float32 or wider.
         """
+        _refuse(unnamed)
         residuals = self._admit(constraints, index)
-        return self._loss(residuals, index)
+        loss = self._loss(residuals, index)
+        if self.training and torch.is_grad_enabled():
+            self._see(residuals, index)
+        return loss
+
+    def observe(self, *, index: Tensor | None = None, **constraints: Constraint) -> None:
+        """Show residuals for the next dual step; methods without explicit multipliers have no use for them."""
 
     def duals(self, *, index: Tensor | None = None, **constraints: Constraint) -> dict[str, Tensor]:
         """λ by name, shaped like each residual: d(loss)/df, weights and reduction included; 0 where masked."""
@@ -132,6 +143,8 @@ class Method(Remembering):
             **constraints: residuals by name, as in the call.
         """
         tolerance = not_negative("tolerance", tolerance)
+        if isinstance(objective, Tensor) and objective.numel() != 1:
+            raise ValueError(f"objective must be one number, got a tensor of shape {list(objective.shape)}")
         residuals = self._admit(constraints, index)
         self._ledger.settle()
         stationarity = None
@@ -183,6 +196,9 @@ class Method(Remembering):
     def _index_checks(self, residuals: Mapping[str, Residual], index: Tensor | None) -> list[Check]:
         """What must hold of ``index``; nothing for methods that do not use it."""
         return []
+
+    def _see(self, residuals: Mapping[str, Residual], index: Tensor | None) -> None:
+        """What a call made in training does besides its loss; nothing for methods without multipliers."""
 
     def _discard(self) -> None:
         """Forget what was seen since the last step, because a check failed."""
@@ -293,6 +309,11 @@ class Method(Remembering):
 def _filled(residual: Residual) -> Tensor:
     """f with -1 where nothing is constrained: any finite number does, since its term is dropped."""
     return torch.where(residual.present, residual.f, -1.0) if residual.ragged else residual.f
+
+
+def _refuse(unnamed: tuple[Constraint, ...]) -> None:
+    if unnamed:
+        raise TypeError("a constraint needs a name: fence(size=rf.between(...)), not fence(rf.between(...))")
 
 
 def _gradient_norm(loss: Tensor | float, parameters: Iterable[Tensor]) -> float:

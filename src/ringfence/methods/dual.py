@@ -67,14 +67,6 @@ class DualMethod(Method):
         """λ as stored, by name: shaped like the residual, ``[samples, ...]``, or one per name."""
         return dict(self._multipliers)
 
-    def forward(self, *, index: Tensor | None = None, **constraints: Constraint) -> Tensor:
-        """As for every method; in training, the residuals are remembered for the dual step."""
-        residuals = self._admit(constraints, index)
-        loss = self._loss(residuals, index)
-        if self.training and torch.is_grad_enabled() and not self._explicit:
-            self._see(residuals, index)
-        return loss
-
     def observe(self, *, index: Tensor | None = None, **constraints: Constraint) -> None:
         """Remember residuals for the next dual step, in place of those that the calls saw: the paper's pass.
 
@@ -106,11 +98,15 @@ class DualMethod(Method):
         """The ascent direction for one residual; f itself unless a method says otherwise."""
         return f
 
-    def _see(self, residuals: Mapping[str, Residual], index: Tensor | None) -> None:
-        """What a training call does besides its loss."""
+    def _remember(self, residuals: Mapping[str, Residual], index: Tensor | None) -> None:
+        """What a training call does for the dual step."""
         self._record(residuals, index)
 
     # The dual step
+
+    def _see(self, residuals: Mapping[str, Residual], index: Tensor | None) -> None:
+        if not self._explicit:
+            self._remember(residuals, index)
 
     def _advance(self) -> None:
         self._dual_step()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import final
@@ -86,6 +87,16 @@ class PerEntry(Layout):
         """Entry by entry."""
         return store + values
 
+    def index_checks(self, index: Tensor | None, shapes: Mapping[str, torch.Size]) -> list[Check]:
+        """An index means that calls see different data points, and that is not for this layout."""
+        if index is not None:
+            warnings.warn(
+                f"index= is ignored with {self}: rows of different calls share multipliers by their position. "
+                "Use samples=N for a row of multipliers per data point, or shared=True",
+                stacklevel=8,  # the line that calls the fence, above torch's own wrappers
+            )
+        return []
+
     def advice(self) -> str:
         """Mini-batches need one of the other layouts."""
         return (
@@ -140,7 +151,8 @@ class PerSample(Layout):
             if not shape or shape[0] != len(index):
                 raise ValueError(
                     f"index has {len(index)} entries, but constraint '{name}' has shape {list(shape)}: "
-                    "its first dimension must count the same rows"
+                    "its first dimension must count the same rows. A limit on the batch as a whole needs a fence "
+                    "of its own"
                 )
         inputs: dict[str, Tensor | float] = {"index": index.detach(), "samples": float(self.samples)}
         return [

@@ -78,9 +78,9 @@ class ReLULagrangian(DualMethod):
     def _slope(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
         return self._multiplier(name, f, index) * (f > 0)
 
-    def _see(self, residuals: Mapping[str, Residual], index: Tensor | None) -> None:
+    def _remember(self, residuals: Mapping[str, Residual], index: Tensor | None) -> None:
         if not self._by_calls:
-            super()._see(residuals, index)
+            super()._remember(residuals, index)
             return
         self._calls += 1
         if self._calls >= self.interval:  # the loss of this call was computed with the old multipliers

@@ -24,7 +24,7 @@ def barrier_table(z: Sequence[float], t: Sequence[float]) -> str:
             strict=True,
         )
         for point, standard, extended, dual in columns:
-            lines.append(f"{sharpness:>10g} {point:>12g} {standard:>14.6g} {extended:>14.6g} {dual:>14.6g}")
+            lines.append(f"{sharpness:>10g} {point:>12g} {standard + 0.0:>14.6g} {extended:>14.6g} {dual:>14.6g}")
     return "\n".join(lines)
 
 
