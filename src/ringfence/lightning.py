@@ -70,13 +70,12 @@ class FenceCallback(_Callback):
         self._begin()
 
     def _begin(self) -> None:
-        """Nothing kept and nothing stepped yet."""
+        """Nothing kept yet."""
         self.best_score: float | None = None
         self.best_path: str = ""
         self._feasible: bool | None = None  # None: no monitor has said anything yet
         self._judged = False
         self._fed_in_training: set[str] = set()
-        self._stepped_epochs: int | None = None  # None: unknown, as in a run that was resumed without this callback
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Refuse a module that has nothing to step, or nothing to judge feasibility by."""
@@ -103,10 +102,8 @@ class FenceCallback(_Callback):
             monitor.clear()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Catch up after a resume from a checkpoint that was taken during validation, before the step."""
+        """No monitor has judged this epoch yet."""
         self._feasible = None
-        if self._stepped_epochs is not None and self._stepped_epochs < trainer.current_epoch:
-            self._step(pl_module, trainer.current_epoch)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Tell the monitors that training feeds, which are not validation's to read, from the others."""
@@ -133,8 +130,9 @@ class FenceCallback(_Callback):
         for name, fence in _fences(pl_module).items():
             values = {f"{self.prefix}{name}{key}": value for key, value in fence.summary().items()}
             pl_module.log_dict(values, sync_dist=True)
-        if self._stepped_epochs is None or self._stepped_epochs <= trainer.current_epoch:
-            self._step(pl_module, trainer.current_epoch + 1)
+        # Lightning comes here once an epoch, also for one whose checkpoint was taken during its validation
+        for fence in _fences(pl_module).values():
+            fence.step()
         if not judged_by_validation:
             self._keep_if_best(trainer)
 
@@ -148,23 +146,12 @@ class FenceCallback(_Callback):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """The best so far and how many epochs were stepped; fences and monitors are in the module's state."""
-        return {
-            "best_score": self.best_score,
-            "best_path": self.best_path,
-            "stepped_epochs": self._stepped_epochs,
-        }
+        """The best so far; fences and monitors are in the module's state."""
+        return {"best_score": self.best_score, "best_path": self.best_path}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up where a checkpoint left."""
-        self.best_score = state_dict["best_score"]
-        self.best_path = state_dict["best_path"]
-        self._stepped_epochs = state_dict["stepped_epochs"]
-
-    def _step(self, pl_module: Any, epochs: int) -> None:
-        for fence in _fences(pl_module).values():
-            fence.step()
-        self._stepped_epochs = epochs
+        self.best_score, self.best_path = state_dict["best_score"], state_dict["best_path"]
 
     def _fed(self, trainer: Any, pl_module: Any) -> set[str]:
         """The monitors that have been updated; asked of all ranks, since one without data must compute, too."""
