@@ -153,3 +153,20 @@ def test_inductor_compiles_the_loss() -> None:
 
     expected = loss(value)
     torch.testing.assert_close(torch.compile(loss, fullgraph=True)(value), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_region_measures_boxes_without_a_stall_and_like_the_cpu() -> None:
+    logits = torch.randn(2, 3, 24, 32, 40)
+    boxes = torch.tensor([[[[2, 20], [0, 32], [5, 17]], [[3, 3], [0, 0], [0, 0]]]] * 2)
+    on_cpu = rf.segmentation.Region(logits)
+    expected = (on_cpu.size, on_cpu.centroid, on_cpu.outside(boxes), *on_cpu.strips(boxes))
+    there, boxes_there = logits.cuda(), boxes.cuda()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        region = rf.segmentation.Region(there)
+        found = (region.size, region.centroid, region.outside(boxes_there), *region.strips(boxes_there))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.cpu(), other, rtol=1e-4, atol=1e-3)
