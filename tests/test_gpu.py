@@ -164,6 +164,7 @@ def test_region_measures_boxes_without_a_stall_and_like_the_cpu() -> None:
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
+        rf.segmentation.Region(there, classes=[2, 0]).size.add(1)
         region = rf.segmentation.Region(there)
         found = (region.size, region.centroid, region.outside(boxes_there), *region.strips(boxes_there))
     finally:

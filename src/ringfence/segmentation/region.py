@@ -57,7 +57,7 @@ class Region:
         if logits.shape[1] == 1:
             self.probabilities = scaled.sigmoid()
         else:
-            self.probabilities = scaled.softmax(dim=1)[:, list(self.classes)]
+            self.probabilities = _chosen(scaled.softmax(dim=1), self.classes)
 
     @property
     def axes(self) -> int:
@@ -159,6 +159,13 @@ class Region:
             within = (place >= boxes[..., axis, 0, None]) & (place < boxes[..., axis, 1, None])
             inside.append(within.to(self.probabilities))
         return inside
+
+
+def _chosen(maps: Tensor, classes: tuple[int, ...]) -> Tensor:
+    first, last = classes[0], classes[-1]
+    if classes == tuple(range(first, last + 1)):
+        return maps[:, first : last + 1]  # a view
+    return torch.stack([maps[:, one] for one in classes], dim=1)  # a list as index would stall a GPU
 
 
 def _along_last(within: Tensor, between: int) -> Tensor:
