@@ -28,7 +28,7 @@ def loader() -> DataLoader[Any]:
 def module(pl: ModuleType, fence: rf.Method, scores: list[float] | None = None) -> Any:
     """A module of the given namespace; its logged score follows ``scores``, epoch by epoch."""
 
-    class Fenced(pl.LightningModule):  # type: ignore[name-defined]
+    class Fenced(pl.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             torch.manual_seed(0)

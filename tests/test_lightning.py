@@ -47,7 +47,7 @@ def test_steps_each_epoch_and_logs_the_monitor(pl: ModuleType, tmp_path: Path) -
 def test_the_sanity_check_is_no_epoch(pl: ModuleType, tmp_path: Path) -> None:
     seen = []
 
-    class Watch(pl.Callback):  # type: ignore[name-defined]
+    class Watch(pl.Callback):
         def on_validation_end(self, trainer: object, pl_module: object) -> None:
             if not trainer.sanity_checking:
                 seen.append(trainer.callback_metrics["fence/stability"].item())
@@ -72,7 +72,7 @@ def test_infeasible_epochs_are_not_kept(pl: ModuleType, tmp_path: Path) -> None:
     """Satisfaction grows as the barrier trains: the best score comes too early to be feasible."""
     history = []
 
-    class Watch(pl.Callback):  # type: ignore[name-defined]
+    class Watch(pl.Callback):
         def on_validation_end(self, trainer: object, pl_module: object) -> None:
             if not trainer.sanity_checking:
                 history.append(trainer.callback_metrics["fence/satisfaction"].item())
