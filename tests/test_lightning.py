@@ -226,6 +226,25 @@ def test_one_infeasible_monitor_is_enough(tmp_path: Path) -> None:
     assert keeper.best_path == ""
 
 
+def test_each_validation_of_an_epoch_is_judged_on_its_own(tmp_path: Path) -> None:
+    pl, keeper = pytorch_lightning, FenceCallback(score="score", dirpath=tmp_path)
+    model = module(pl, rf.LogBarrier())
+    verdicts = iter([1.0, -1.0])  # the first of two validations is infeasible, the second feasible
+
+    class Verdicts(pl.Callback):
+        def on_validation_start(self, trainer: object, pl_module: object) -> None:
+            model.f = next(verdicts)
+
+    def validation_step(batch: list[torch.Tensor]) -> None:
+        model.monitor.update(size=torch.full((4,), model.f), index=batch[0])
+        model.log("score", 1.0)
+
+    model.validation_step = validation_step
+    options = {"val_check_interval": 2, "num_sanity_val_steps": 0}
+    trainer(pl, tmp_path, [keeper, Verdicts()], 1, **options).fit(model, loader(), loader())
+    assert keeper.best_score == 1.0
+
+
 def test_a_monitor_that_is_never_fed_is_pointed_out(tmp_path: Path) -> None:
     pl, keeper = pytorch_lightning, FenceCallback(score="score", dirpath=tmp_path)
     model = module(pl, rf.LogBarrier(), [1.0])

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 BARE = """
 import sys
 BLOCKED = {"torchmetrics", "pytorch_lightning", "lightning", "lightning_utilities", "monai", "numpy", "scipy",
-           "matplotlib", "cvxpy", "rich", "jsonargparse", "torchvision"}
+           "matplotlib", "cvxpy", "rich", "jsonargparse"}
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in BLOCKED:

@@ -81,10 +81,8 @@ class FenceCallback(_Callback):
         """Refuse a module that has nothing to step, or nothing to judge feasibility by."""
         if stage != "fit":
             return
-        if (
-            trainer.current_epoch == 0
-        ):  # another run with the same callback; a resumed one loads its state after this
-            self._begin()
+        if trainer.current_epoch == 0:
+            self._begin()  # perhaps another run with the same callback; a resumed one loads its state after this
         if not _fences(pl_module):
             raise ValueError(
                 f"FenceCallback found no fence in {type(pl_module).__name__}: make it an attribute, "
@@ -108,6 +106,7 @@ class FenceCallback(_Callback):
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Tell the monitors that training feeds, which are not validation's to read, from the others."""
         self._fed_in_training = self._fed(trainer, pl_module)
+        self._feasible = None  # an epoch may have several validations, each with its own verdict
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log what the validation pass measured."""
