@@ -62,6 +62,15 @@ def test_a_state_saved_during_the_papers_pass_goes_on_with_it() -> None:
     assert twin.multipliers["a"].tolist() == [5.0, 7.0]
 
 
+@pytest.mark.parametrize("make", [rf.Lagrangian, rf.ReLULagrangian, rf.AugmentedLagrangian, rf.LogBarrier])
+@pytest.mark.parametrize("options", [{}, {"shapes": {"a": ()}}])
+def test_a_state_saved_before_the_first_call_loads(make, options: dict) -> None:
+    twin = make(**options)
+    twin.load_state_dict(make(**options).state_dict())
+    twin(a=torch.ones(2, requires_grad=True))
+    twin.step()
+
+
 def test_a_saved_state_does_not_change_while_training_goes_on() -> None:
     fence = rf.Lagrangian(1.0, samples=2)
     fence(a=torch.ones(2, requires_grad=True), index=torch.arange(2))

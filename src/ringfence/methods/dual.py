@@ -219,7 +219,7 @@ class DualMethod(Method):
         if header["layout"] != self.layout.code:
             return f"the state's multipliers are kept by {header['layout']}, this method's by {self.layout.code}"
         lost = [name for name in header["names"] if f"multipliers.{name}" not in tensors]
-        if lost:
+        if lost and tensors:  # none at all is the state of a method that was declared, but not called yet
             return f"the state lacks the multipliers of {', '.join(lost)}"
         for name, known in self._multipliers.items():
             saved = tensors.get(f"multipliers.{name}")
