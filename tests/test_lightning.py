@@ -139,7 +139,7 @@ def test_resumes_identically(pl: ModuleType, tmp_path: Path, make, saved: str) -
 @pytest.mark.parametrize(
     ("fence", "monitor", "options", "message"),
     [
-        (False, True, {}, "found no fence in Fenced: make it an attribute, as in self.fence"),
+        (False, False, {}, "found neither fence nor monitor in Fenced: make it an attribute, as in self.fence"),
         (True, False, {"score": "score"}, "needs a monitor to tell what is feasible, and Fenced has none"),
         (True, True, {"score": "dice"}, "no metric 'dice' was logged; there are: fence/satisfaction.*score"),
     ],

@@ -37,7 +37,8 @@ class FenceCallback(_Callback):
 
     It finds the ``ringfence.Method`` and ``ringfence.Monitor`` objects that are attributes of the
     LightningModule (or deeper): there they move with it and are in its checkpoints. Your ``training_step`` calls
-    the fence, your ``validation_step`` updates the monitor, and nothing else is needed.
+    the fence, your ``validation_step`` updates the monitor, and nothing else is needed. A module with a monitor
+    alone, such as a baseline without limits, is measured just the same.
 
     A checkpoint is *feasible* if the satisfaction over all constraints reached ``satisfaction``, in every monitor
     that the validation fed (or, where validation feeds none, those that training fed); the best one is that with
@@ -83,9 +84,9 @@ class FenceCallback(_Callback):
             return
         if trainer.current_epoch == 0:
             self._begin()  # perhaps another run with the same callback; a resumed one loads its state after this
-        if not _fences(pl_module):
+        if not _fences(pl_module) and not _monitors(pl_module):
             raise ValueError(
-                f"FenceCallback found no fence in {type(pl_module).__name__}: make it an attribute, "
+                f"FenceCallback found neither fence nor monitor in {type(pl_module).__name__}: make it an attribute, "
                 "as in self.fence = rf.LogBarrier(...)"
             )
         if self.score is not None and not _monitors(pl_module):

@@ -1,0 +1,82 @@
+"""The command line: parses, calls, prints errors once. Nothing heavy is imported before a command needs it.
+
+One command a file: each has ``run(arguments)``, which returns what to print and raises on a user's mistake.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+import ringfence
+
+COMMANDS: Final = {
+    "compare": "train every method on one task and compare them: tables, curves, pictures",
+    "report": "make the tables and figures of a comparison anew",
+    "barrier": "show the barrier and its multiplier at given points, or draw it",
+    "info": "versions and hardware, for a bug report",
+}
+
+
+class Interrupted(Exception):
+    """Ctrl-C, with what to say about it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status. A user's mistake is one message on stderr, never a traceback."""
+    parsed = _parser().parse_args(arguments)
+    command = parsed.command
+    try:
+        print(import_module(f"ringfence.cli.{command}").run(parsed.arguments), flush=True)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor will the exit complain
+        return 0
+    except (KeyboardInterrupt, Interrupted) as stop:
+        print(f"\nringfence {command}: stopped{f'. {stop}' if str(stop) else ''}", file=sys.stderr)
+        return 130
+    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+        print(f"ringfence {command}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="ringfence",
+        usage="ringfence [-h] [--version] COMMAND ...",
+        description="Hard limits on what a neural network may output: log-barrier extensions and their peers.",
+        epilog="\n".join(
+            [
+                "commands:",
+                *(f"  {name:<10} {text}" for name, text in COMMANDS.items()),
+                "",
+                "ringfence COMMAND --help shows a command's options.",
+                "In Python: import ringfence as rf; fence = rf.LogBarrier(t=5.0, mu=1.1). See the README.",
+            ]
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"ringfence {ringfence.__version__}")
+    parser.add_argument("command", type=_command, metavar="COMMAND", help=argparse.SUPPRESS)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, but a mistake is answered with the mistake, not with a usage line before it."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def _command(name: str) -> str:
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(COMMANDS)}"
+        raise argparse.ArgumentTypeError(f"no command '{name}'; {hint}")
+    return name

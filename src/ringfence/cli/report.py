@@ -1,0 +1,43 @@
+"""`ringfence report RUN`: tables and figures of a comparison, made anew."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ringfence.extras import require
+
+WIDTH: Final = 100
+"""Columns the table needs: a narrower terminal wraps lines, which is better than losing numbers."""
+
+
+def run(arguments: Sequence[str]) -> str:
+    """The table, and where the files are."""
+    parser = argparse.ArgumentParser(
+        prog="ringfence report",
+        description="Make table.csv, table.md, curves.png, pictures.png and barrier.png of a folder that `ringfence "
+        "compare` wrote, also of one that is still running.",
+    )
+    parser.add_argument("run", metavar="RUN", help="the comparison's folder")
+    parser.add_argument("--out", metavar="FOLDER", help="where the files go (default: into RUN)")
+    options = parser.parse_args(arguments)
+    return written_report(options.run, options.out)
+
+
+def written_report(run: str | Path, out: str | None = None) -> str:
+    """Write the report of a comparison; the terminal's table and the files' names."""
+    require("rich", "ringfence report", "train")
+    from rich.console import Console
+
+    from ringfence.report.comparison import read_comparison
+    from ringfence.report.table import table_terminal
+    from ringfence.report.write import write_report
+
+    comparison = read_comparison(run)
+    files = write_report(comparison, out)
+    console = Console(width=max(Console().width, WIDTH))
+    with console.capture() as text:
+        console.print(table_terminal(comparison))
+    return "\n".join([text.get().rstrip(), "", *(f"  {file}" for file in files)])

@@ -1,0 +1,118 @@
+"""A settings dataclass as a command's options and YAML file, by jsonargparse; mistakes answered with the nearest key."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import types
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from ringfence.extras import require
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
+Settings = TypeVar("Settings")
+
+
+def settings_parser(prog: str, description: str, defaults: Any, epilog: str | None = None) -> ArgumentParser:
+    """A parser with an option for every field of ``defaults``, a dataclass of dataclasses; dots go a level down.
+
+    Args:
+        prog: the command's name.
+        description: what it does.
+        defaults: an instance: its values are the defaults.
+        epilog: below the options.
+    """
+    require("jsonargparse", prog, "train")
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(
+        prog=prog,
+        description=description,
+        epilog=epilog,
+        exit_on_error=False,
+        usage=f"{prog} [options]",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--config", action="config", help="a YAML file with any of these options")
+    _add_fields(parser, parser, defaults, "")
+    return parser
+
+
+def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
+    """Parse, or raise a ValueError with one message that says what is wrong and what may have been meant."""
+    try:
+        return parser.parse_args(list(arguments))
+    except argparse.ArgumentError as error:
+        raise ValueError(explained(str(error), known_options(parser))) from None
+
+
+def settings_from(kind: type[Settings], namespace: Any) -> Settings:
+    """The dataclass whose fields ``namespace`` has."""
+    hints = get_type_hints(kind)
+    values = {}
+    for field in fields(kind):  # type: ignore[arg-type]
+        value = getattr(namespace, field.name)
+        values[field.name] = settings_from(hints[field.name], value) if is_dataclass(hints[field.name]) else value
+    return kind(**values)
+
+
+def explained(message: str, known: Sequence[str]) -> str:
+    """jsonargparse's message in a reader's words, with the nearest known option where a name is not known."""
+    unknown = (
+        re.search(r"[Uu]nrecognized arguments: --([\w.]+)", message)
+        or re.search(r"Group '(?P<group>[\w.]+)' does not accept option '(?P<key>[\w.]+)'", message)
+        or re.search(r"Option '([\w.]+)' is not accepted", message)
+    )
+    if unknown:
+        name = ".".join(unknown.groups())
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        if not near:  # perhaps the right word at another level
+            near = [option for option in known if option.rpartition(".")[2] == name.rpartition(".")[2]][:1]
+        hint = f"did you mean '{near[0]}'?" if near else "--help lists what there is."
+        return f"there is no option '{name}'; {hint}"
+    wrong = re.search(r'Parser key "([\w.]+)":\s*(.*)', message, re.DOTALL)
+    if wrong:
+        reason = re.sub(r"<class '(\w+)'>", r"\1", " ".join(wrong[2].split()))
+        reason = re.sub(r"typing\.Literal\[(.*?)\]", r"one of \1", reason).replace("Expected a ", "expected ")
+        return f"{wrong[1]}: {reason}"
+    return message
+
+
+def known_options(parser: ArgumentParser) -> list[str]:
+    """Every option's dotted name."""
+    return [option[2:] for action in parser._actions for option in action.option_strings if option.startswith("--")]
+
+
+def _add_fields(parser: ArgumentParser, group: Any, defaults: Any, prefix: str) -> None:
+    hints = get_type_hints(type(defaults))
+    for field in fields(defaults):
+        value, kind = getattr(defaults, field.name), hints[field.name]
+        if is_dataclass(value):
+            inner = parser.add_argument_group(_title(value))
+            _add_fields(parser, inner, value, f"{prefix}{field.name}.")
+            continue
+        options: dict[str, Any] = {"type": kind, "default": value, "help": field.metadata["help"]}
+        if get_origin(kind) is list:  # `--seeds 0 1 2` on the command line, a list in YAML
+            options |= {"type": get_args(kind)[0], "nargs": "+"}
+        if _shown(kind):
+            options["metavar"] = _shown(kind)
+        group.add_argument(f"--{prefix}{field.name}", **options)
+
+
+def _title(settings: Any) -> str:
+    return (type(settings).__doc__ or "").splitlines()[0].rstrip(".")
+
+
+def _shown(kind: Any) -> str | None:
+    """What stands for the value in the help; None lets jsonargparse show the choices."""
+    names = {int: "N", float: "X", str: "NAME", bool: "true|false"}
+    if get_origin(kind) in (list, types.UnionType):
+        return names.get(get_args(kind)[0])
+    if get_origin(kind) is dict:
+        return "KEY: VALUE"
+    return names.get(kind)

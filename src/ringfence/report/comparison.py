@@ -1,0 +1,151 @@
+"""What a comparison's folder holds, read back: epochs by method and seed, and the table's rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+TITLES: Final = {
+    "lagrangian": "Standard Lagrangian",
+    "relu_lagrangian": "ReLU Lagrangian",
+    "penalty": "Penalty",
+    "log_barrier": "Log-barrier extension",
+    "full_supervision": "Full supervision",
+    "augmented_lagrangian": "Augmented Lagrangian (ours)",
+}
+PAPER: Final = {
+    "lagrangian": (0.005, 0.014),
+    "relu_lagrangian": (0.798, 0.006),
+    "penalty": (0.712, 0.022),
+    "log_barrier": (0.945, 0.001),
+    "full_supervision": (0.998, 0.000),
+}
+"""The paper's synthetic column: Dice, mean (sd) over the last 10 epochs of one run."""
+
+Epoch = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method's row of the table; means over seeds of means over the last epochs.
+
+    Attributes:
+        method: its name.
+        dice: mean Dice.
+        spread: standard deviation over the last epochs, averaged over seeds: the paper's.
+        between_seeds: standard deviation of the seeds' means; NaN for a single seed.
+        satisfaction: share of validation limits that hold.
+        stability: of those that held an epoch before, the share that still do.
+        seconds: of a training epoch, dual update included, validation apart: the median.
+        seeds: how many.
+    """
+
+    method: str
+    dice: float
+    spread: float
+    between_seeds: float
+    satisfaction: float
+    stability: float
+    seconds: float
+    seeds: int
+
+    @property
+    def title(self) -> str:
+        """The name a reader knows it by."""
+        return TITLES.get(self.method, self.method)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every epoch of every training in a folder.
+
+    Attributes:
+        path: the folder.
+        epochs: rows of ``metrics.csv`` by method and seed.
+        environment: versions, hardware, commit and command.
+    """
+
+    path: Path
+    epochs: dict[str, dict[int, list[Epoch]]]
+    environment: dict[str, str]
+
+    @property
+    def length(self) -> int:
+        """How many epochs a training has."""
+        return max(len(rows) for seeds in self.epochs.values() for rows in seeds.values())
+
+    @property
+    def last(self) -> int:
+        """How many epochs count for the table: the last fifth, 10 of 50 as in the paper."""
+        return max(1, self.length // 5)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds, in order."""
+        return sorted({seed for seeds in self.epochs.values() for seed in seeds})
+
+    def rows(self) -> list[Row]:
+        """The table, a row for each method."""
+        return [self._row(method, seeds) for method, seeds in self.epochs.items()]
+
+    def _row(self, method: str, seeds: dict[int, list[Epoch]]) -> Row:
+        tails = [rows[-self.last :] for rows in seeds.values()]
+        means = [_mean(row["dice"] for row in tail) for tail in tails]
+        return Row(
+            method=method,
+            dice=_mean(means),
+            spread=_mean(statistics.pstdev([row["dice"] for row in tail]) for tail in tails),
+            between_seeds=statistics.stdev(means) if len(means) > 1 else math.nan,
+            satisfaction=_mean(row["satisfaction"] for tail in tails for row in tail),
+            stability=_mean(row["stability"] for tail in tails for row in tail),
+            seconds=statistics.median(row["seconds_train"] for rows in seeds.values() for row in rows),
+            seeds=len(seeds),
+        )
+
+
+def read_comparison(path: str | Path) -> Comparison:
+    """Read a folder that ``ringfence compare`` wrote; trainings that have not finished an epoch are left out."""
+    path = Path(path)
+    found: dict[str, dict[int, list[Epoch]]] = {}
+    for method in TITLES:
+        for file in sorted(path.glob(f"seed-*/{method}/metrics.csv"), key=_seed):
+            found.setdefault(method, {})[_seed(file)] = _read(file)
+    if not found:
+        raise FileNotFoundError(f"{path} holds no comparison: there is no seed-*/METHOD/metrics.csv in it")
+    facts = path / "environment.json"
+    environment = json.loads(facts.read_text(encoding="utf-8")) if facts.exists() else {}
+    return Comparison(path, found, environment)
+
+
+def _seed(file: Path) -> int:
+    name = file.parent.parent.name.removeprefix("seed-")
+    if not name.isdigit():
+        raise ValueError(f"{file.parent.parent} should be named seed-NUMBER")
+    return int(name)
+
+
+def _read(file: Path) -> list[Epoch]:
+    try:
+        with file.open(newline="", encoding="utf-8") as lines:
+            rows = [
+                {name: float(value) if value else math.nan for name, value in row.items()}
+                for row in csv.DictReader(lines)
+            ]
+        for row in rows:
+            _ = row["epoch"], row["dice"], row["satisfaction"], row["stability"], row["seconds_train"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{file} is damaged: {error}; it should be as `ringfence compare` wrote it") from None
+    if not rows:
+        raise ValueError(f"{file} is damaged: it has no epoch")
+    return rows
+
+
+def _mean(values: Iterable[float]) -> float:
+    defined: Sequence[float] = [value for value in values if not math.isnan(value)]
+    return statistics.fmean(defined) if defined else math.nan

@@ -1,0 +1,64 @@
+"""Validation images with what each method found in them: foreground green, background red, as in the paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from ringfence.extras import require
+from ringfence.report.comparison import TITLES, Comparison
+
+GREEN: Final = (0.15, 0.8, 0.25)
+RED: Final = (0.85, 0.15, 0.15)
+OPACITY: Final = 0.35
+
+
+def pictures_figure(comparison: Comparison, path: str | Path) -> None:
+    """Draw the first validation images of the first seed into ``path``: a row for the truth, one for each method."""
+    require("matplotlib", "drawing", "plot")
+    from matplotlib.figure import Figure
+
+    rows, images = _rows(comparison)
+    count = len(images)
+    figure = Figure(figsize=(1.5 * count + 1.7, 1.5 * (len(rows) + 1)), layout="constrained")
+    cells = figure.subplots(len(rows) + 1, count, squeeze=False)
+    for column in range(count):
+        cells[0][column].imshow(images[column], cmap="gray", vmin=0, vmax=255)
+        for row, (_, masks) in enumerate(rows, start=1):
+            cells[row][column].imshow(overlay(images[column], masks[column]))
+    titles = ["Image", *(title for title, _ in rows)]
+    for row, title in enumerate(titles):
+        first = cells[row][0]
+        first.set_ylabel(title.replace(" ", "\n"), rotation=0, ha="right", va="center", fontsize=9)
+        for axes in cells[row]:
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+    figure.savefig(path, dpi=110)
+
+
+def overlay(image: Tensor, mask: Tensor) -> Tensor:
+    """An RGB picture in 0..1 of a grey uint8 image ``[H, W]``, tinted green within the mask and red outside."""
+    grey = (image.float() / 255.0).unsqueeze(-1)
+    tint = torch.where(mask.bool().unsqueeze(-1), torch.tensor(GREEN), torch.tensor(RED))
+    return (1.0 - OPACITY) * grey + OPACITY * tint
+
+
+def _rows(comparison: Comparison) -> tuple[list[tuple[str, Tensor]], Tensor]:
+    """Title and masks of each row, and the images."""
+    rows: list[tuple[str, Tensor]] = []
+    images = None
+    for method in comparison.epochs:
+        file = comparison.path / f"seed-{comparison.seeds[0]}" / method / "pictures.pt"
+        if not file.exists():
+            continue  # still training
+        kept = torch.load(file, weights_only=True)
+        if images is None:
+            images = kept["image"]
+            rows.append(("Truth", kept["truth"]))
+        rows.append((TITLES[method], kept["predicted"]))
+    if images is None:
+        raise FileNotFoundError(f"{comparison.path}: no training has finished, so there are no pictures")
+    return rows, images

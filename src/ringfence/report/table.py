@@ -1,0 +1,91 @@
+"""The comparison's table beside the paper's numbers: in the terminal, as Markdown and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import TYPE_CHECKING
+
+from ringfence.report.comparison import PAPER, Comparison, Row
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HEADINGS = ("Method", "DSC", "paper's DSC", "satisfaction", "stability", "epoch time")
+
+
+def table_csv(comparison: Comparison) -> str:
+    """All numbers, in full."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        [
+            *("method", "seeds", "dice", "dice_sd_last_epochs", "dice_sd_between_seeds"),
+            *("satisfaction", "stability", "seconds_per_epoch", "paper_dice", "paper_dice_sd"),
+        ]
+    )
+    for row in comparison.rows():
+        measured = (row.dice, row.spread, row.between_seeds, row.satisfaction, row.stability, row.seconds)
+        paper = PAPER.get(row.method, (math.nan, math.nan))
+        numbers = [("" if math.isnan(value) else f"{value:.6g}") for value in (*measured, *paper)]
+        writer.writerow([row.method, row.seeds, *numbers])
+    return text.getvalue()
+
+
+def table_markdown(comparison: Comparison) -> str:
+    """The table for a README, with what the numbers are below it."""
+    lines = [f"| {' | '.join(HEADINGS)} |", "|" + "---|" * len(HEADINGS)]
+    lines += [f"| {' | '.join(cells)} |" for cells in _cells(comparison)]
+    return "\n".join(lines) + f"\n\n{caption(comparison)}\n"
+
+
+def table_terminal(comparison: Comparison) -> Table:
+    """The table for a terminal."""
+    from rich.table import Table
+
+    table = Table(title="Two discs, found from sizes and centroids alone", caption=caption(comparison))
+    for place, heading in enumerate(HEADINGS):
+        table.add_column(heading, justify="left" if place == 0 else "right", no_wrap=place > 0)
+    for cells, row in zip(_cells(comparison), comparison.rows(), strict=True):
+        table.add_row(*cells, style="bold" if row.method == "log_barrier" else None)
+    return table
+
+
+def caption(comparison: Comparison) -> str:
+    """What the numbers are."""
+    seeds = comparison.seeds
+    over = f"over {len(seeds)} seeds, ± between them" if len(seeds) > 1 else f"seed {seeds[0]}"
+    epochs = (
+        f"the last {comparison.last} of {comparison.length} epochs" if comparison.last > 1 else "the last epoch"
+    )
+    return (
+        f"DSC: 2D, per validation image; mean (sd) of {epochs}, {over}. Satisfaction: validation limits that hold; "
+        "stability: of those that held an epoch before, the share that still do. Epoch time: training with the dual "
+        "update, as a multiple of full supervision's. The paper's network, images and batch size are others."
+    )
+
+
+def _cells(comparison: Comparison) -> list[list[str]]:
+    rows = comparison.rows()
+    base = next((row.seconds for row in rows if row.method == "full_supervision"), math.nan)
+    return [
+        [
+            row.title,
+            _dice(row),
+            "{:.3f} ({:.3f})".format(*PAPER[row.method]) if row.method in PAPER else "–",
+            _percent(row.satisfaction),
+            _percent(row.stability),
+            "–" if math.isnan(base) else f"{row.seconds / base:.2f} ×",
+        ]
+        for row in rows
+    ]
+
+
+def _dice(row: Row) -> str:
+    between = "" if math.isnan(row.between_seeds) else f" ± {row.between_seeds:.3f}"
+    return f"{row.dice:.3f}{between} ({row.spread:.3f})"
+
+
+def _percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{100.0 * share:.1f} %"

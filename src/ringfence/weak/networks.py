@@ -1,0 +1,117 @@
+"""Networks by name: MONAI's, or any of the user's own, checked before anything is trained."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Primed(nn.Module):
+    """logits_k = network(x)_k + temperature·log(π_k / π_0): before training, class k covers about a share π_k.
+
+    A network fresh from its initialisation calls half of the image foreground. Every size limit then begins by
+    pushing the region down, most of all where features are strong, that is on the objects themselves, and what is
+    left may be a halo around them that meets all limits. From below the limits, regions grow on the objects.
+
+    Args:
+        network: from images ``[batch, channels, *space]`` to logits ``[batch, 1 + classes, *space]``.
+        shares: π_k of each foreground class, each > 0 and together < 1.
+        temperature: what the logits are divided by before the softmax.
+    """
+
+    offset: Tensor
+
+    def __init__(self, network: nn.Module, shares: Sequence[float], temperature: float) -> None:
+        super().__init__()
+        if not all(share > 0.0 for share in shares) or not sum(shares) < 1.0:
+            raise ValueError(f"prior shares must be above 0 and sum to less than 1, got {list(shares)}")
+        self.network = network
+        background = 1.0 - sum(shares)
+        ratios = [0.0, *(temperature * math.log(share / background) for share in shares)]
+        self.register_buffer("offset", torch.tensor(ratios))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits, in float32 whatever the network computes in."""
+        logits: Tensor = self.network(images).float()
+        return logits + self.offset.view(1, -1, *[1] * (logits.ndim - 2))
+
+
+def build_network(class_path: str, init_args: Mapping[str, Any]) -> nn.Module:
+    """An instance of the class at ``class_path`` (as in ``monai.networks.nets.UNet``), with these arguments.
+
+    Modules in the current folder are found as well.
+    """
+    kind = _find(class_path)
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+        raise ValueError(f"network.class_path: '{class_path}' is not a torch.nn.Module")
+    try:
+        network = kind(**init_args)
+    except Exception as error:  # whatever the user's class raises, the answer is in its arguments
+        known = [name for name in inspect.signature(kind.__init__).parameters if name not in ("self", "kwargs")]
+        raise ValueError(
+            f"network.init_args: {class_path} does not take {dict(init_args)}: {_first_line(error)}\n"
+            f"It takes: {', '.join(known)}"
+        ) from error
+    return network
+
+
+def check_network(network: nn.Module, image: Tensor, channels: int) -> None:
+    """Refuse a network that does not turn images like ``image`` ``[C, *space]`` into ``channels`` logits a pixel."""
+    name, wanted = type(network).__name__, [2, channels, *image.shape[1:]]
+    network.eval()
+    try:
+        with torch.no_grad():
+            logits = network(torch.stack([image, image]))
+    except Exception as error:  # as above
+        raise ValueError(
+            f"network: {name} cannot take images {list(image.shape)}: {_first_line(error)}. "
+            "Are the images too small for its depth, or its channels not theirs?"
+        ) from error
+    finally:
+        network.train()
+    got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if got != wanted:
+        raise ValueError(f"network: {name} must return logits {wanted} for two images, got {got}")
+
+
+def _find(class_path: str) -> Any:
+    module_name, _, name = class_path.rpartition(".")
+    if not module_name:
+        raise ValueError(f"network.class_path: '{class_path}' needs its module, as in monai.networks.nets.UNet")
+    try:
+        with _current_folder():
+            module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"network.class_path: there is no module '{error.name}' for '{class_path}'") from error
+    if not hasattr(module, name):
+        classes = [key for key, value in vars(module).items() if isinstance(value, type)]
+        near = difflib.get_close_matches(name, classes, n=3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"network.class_path: {module_name} has no '{name}'{hint}")
+    return getattr(module, name)
+
+
+@contextmanager
+def _current_folder() -> Iterator[None]:
+    """A script's folder is on Python's path, a command's is not: look there too, after everything else."""
+    sys.path.append("")
+    try:
+        yield
+    finally:
+        sys.path.remove("")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).strip().splitlines()[0]

@@ -1,0 +1,92 @@
+"""Progress bars over methods and epochs, with the time that is left."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import pytorch_lightning as pl
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+
+class ProgressBars:
+    """Two bars, everything and the training under way; on anything but a terminal, only a line a training.
+
+    Args:
+        console: where to.
+        trainings: how many trainings there are in all.
+        epochs: how many epochs each has.
+    """
+
+    def __init__(self, console: Console, trainings: int, epochs: int) -> None:
+        self.console, self._epochs = console, epochs
+        self._progress = Progress(
+            TextColumn("{task.description:<34}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._all = self._progress.add_task("all epochs", total=trainings * epochs)
+        self._one = self._progress.add_task("", total=epochs, visible=False)
+
+    def __enter__(self) -> ProgressBars:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def begin(self, title: str, done: int = 0) -> None:
+        """A training begins, or goes on after ``done`` epochs."""
+        self._progress.reset(self._one, total=self._epochs, completed=done, description=title, visible=True)
+        if done:
+            self._progress.advance(self._all, done)
+
+    def epoch(self, title: str) -> None:
+        """An epoch is over."""
+        self._progress.update(self._one, advance=1, description=title)
+        self._progress.advance(self._all)
+
+    def skip(self) -> None:
+        """A training is finished already."""
+        self._progress.advance(self._all, self._epochs)
+
+    def say(self, line: str) -> None:
+        """A line above the bars, or in the log."""
+        self.console.print(line, highlight=False)
+
+
+class EpochBar(pl.Callback):
+    """Moves the bars on after each epoch of one training."""
+
+    def __init__(self, bars: ProgressBars, title: str) -> None:
+        super().__init__()
+        self._bars, self._title = bars, title
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Begin where the checkpoint left."""
+        self._bars.begin(self._title, done=trainer.current_epoch)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """One more."""
+        self._bars.epoch(f"{self._title}: DSC {_value(trainer, 'dice')}")
+
+
+def _value(trainer: Any, name: str) -> str:
+    value = trainer.callback_metrics.get(name)
+    return "?" if value is None else f"{float(value):.3f}"

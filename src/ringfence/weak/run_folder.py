@@ -1,0 +1,152 @@
+"""A run's folder: what was asked, where it ran, what came out. Nothing in it is ever overwritten by another run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from ringfence.report.environment import commit, environment
+
+CONFIG: Final = "config.yaml"
+ENVIRONMENT: Final = "environment.json"
+METRICS: Final = "metrics.csv"
+RESULT: Final = "result.json"
+SPARE: Final = 1_000_000
+"""Bytes that must be left for tables and figures."""
+
+
+@dataclass(frozen=True)
+class OneRun:
+    """The part of the folder that one method's training with one seed has to itself."""
+
+    path: Path
+
+    @property
+    def finished(self) -> bool:
+        """Whether it trained to its end: the result is written last."""
+        return (self.path / RESULT).exists()
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """Where to go on from, if it began."""
+        path = self.path / "last.ckpt"
+        return path if path.exists() else None
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write the result; the checkpoint to go on from is of no more use."""
+        write_text(self.path / RESULT, json.dumps(result, indent=2) + "\n")
+        if self.checkpoint:
+            self.checkpoint.unlink()
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A comparison's folder: ``config.yaml``, ``environment.json``, and ``seed-S/METHOD/`` for each training."""
+
+    path: Path
+
+    def run(self, seed: int, method: str) -> OneRun:
+        """The folder of one training."""
+        return OneRun(self.path / f"seed-{seed}" / method)
+
+    def check_room(self, needed: int) -> None:
+        """Refuse to begin where the disk cannot hold what will be written (``needed`` bytes)."""
+        free = shutil.disk_usage(self.path).free
+        if free < needed + SPARE:
+            raise OSError(
+                f"{self.path}: the run needs about {(needed + SPARE) / 1e6:.0f} MB and the disk has "
+                f"{free / 1e6:.0f} MB left; free some, or choose another --out"
+            )
+
+
+def open_run_folder(path: Path, config: Mapping[str, Any], resume: bool) -> RunFolder:
+    """Begin a run in a new folder, or go on in that of an interrupted one.
+
+    Args:
+        path: the folder.
+        config: what the run is asked to do.
+        resume: go on with the run that is there; it must have been asked the same.
+    """
+    if resume:
+        _check_same(path, config)
+        return RunFolder(path)
+    if path.exists() and not path.is_dir():
+        raise FileExistsError(f"{path} is a file; a run needs a folder")
+    if path.is_dir() and any(path.iterdir()):
+        holds = "another run" if (path / CONFIG).exists() else "other files"
+        advice = (
+            "; go on with it by --resume, or name a new folder" if holds == "another run" else ": name a new one"
+        )
+        raise FileExistsError(f"{path} already holds {holds}{advice} with --out. Nothing was changed")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        write_text(path / CONFIG, dump(config))
+        facts = environment() | {
+            "commit": commit(),
+            "command": " ".join(sys.argv),
+            "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        }
+        write_text(path / ENVIRONMENT, json.dumps(facts, indent=2) + "\n")
+    except PermissionError:
+        raise PermissionError(f"{path} cannot be written to: choose another --out") from None
+    return RunFolder(path)
+
+
+def stored_config(path: Path) -> dict[str, Any]:
+    """What the run in a folder was asked to do."""
+    file = path / CONFIG
+    if not file.exists():
+        raise FileNotFoundError(f"{path} holds no run (there is no {CONFIG} in it)")
+    config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if not isinstance(config, dict):
+        raise ValueError(f"{file} is damaged: it should hold the run's settings")
+    return config
+
+
+def dump(config: Mapping[str, Any]) -> str:
+    """Settings as YAML, in their own order."""
+    text: str = yaml.safe_dump(dict(config), sort_keys=False)
+    return text
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _check_same(path: Path, config: Mapping[str, Any]) -> None:
+    before, now = _flat(stored_config(path)), _flat(config)
+    different = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
+    if different:
+        lines = "\n".join(f"  {key}: was {before.get(key)}, now {now.get(key)}" for key in different)
+        raise ValueError(
+            f"--resume goes on with the run in {path} as it was begun, and this is different:\n{lines}"
+        )
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
+    return flat

@@ -1,0 +1,75 @@
+"""The synthetic task: two discs, and limits on the size and the centroid of the darker one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from torch import Tensor
+
+from ringfence.residuals import Residual, between
+from ringfence.segmentation import Region
+from ringfence.weak.batches import Batch
+from ringfence.weak.labels import centroid_bounds, size_bounds
+from ringfence.weak.module import Limits
+from ringfence.weak.settings import DataSettings, Unit
+from ringfence.weak.synthetic import two_discs
+
+PAPER_SIZE: Final = 256
+PAPER_CENTROID_SLACK: Final = 20.0
+CLASSES: Final = 1
+
+
+@dataclass(frozen=True)
+class SyntheticTask:
+    """Images, weak labels and truth: rows by name, and the limits they imply.
+
+    Attributes:
+        train: ``image``, ``mask`` and the bounds ``size_low``, ``size_high``, ``centroid_low``, ``centroid_high``.
+        validation: likewise, of other images.
+        slack: of the centroid, in pixels.
+    """
+
+    train: dict[str, Tensor]
+    validation: dict[str, Tensor]
+    slack: float
+
+    def limits(self, unit: Unit) -> Limits:
+        """0.9 τ <= size <= 1.1 τ and τ - 20 px <= centroid <= τ + 20 px (with the default slacks), per image.
+
+        In ``relative`` units a size is measured in its true size, and a centroid in ten times its slack, so that both
+        have a room of ±0.1.
+        """
+        room = 10.0 * self.slack if unit == "relative" else 1.0
+
+        def limits(region: Region, batch: Batch) -> dict[str, Residual]:
+            low, high = batch["size_low"], batch["size_high"]
+            return {
+                "size": between(region.size, low, high, scale=(low + high) / 2 if unit == "relative" else 1.0),
+                "centroid": between(region.centroid, batch["centroid_low"], batch["centroid_high"], scale=room),
+            }
+
+        return limits
+
+
+def synthetic_task(data: DataSettings, seed: int) -> SyntheticTask:
+    """Draw the images of a seed and derive the bounds from their masks, which nothing else in training sees."""
+    slack = data.centroid_slack
+    if slack is None:
+        slack = PAPER_CENTROID_SLACK * data.size / PAPER_SIZE
+    splits = []
+    for split, count in (("train", data.train), ("validation", data.validation)):
+        discs = two_discs(count, split=split, size=data.size, radius=data.radius, seed=seed)
+        masks = discs.masks[:, None]
+        size, centroid = size_bounds(masks, data.size_slack), centroid_bounds(masks, slack)
+        splits.append(
+            {
+                "image": discs.images,
+                "mask": masks,
+                "size_low": size.low,
+                "size_high": size.high,
+                "centroid_low": centroid.low,
+                "centroid_high": centroid.high,
+            }
+        )
+    return SyntheticTask(splits[0], splits[1], slack)
