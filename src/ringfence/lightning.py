@@ -86,8 +86,8 @@ class FenceCallback(_Callback):
             self._begin()  # perhaps another run with the same callback; a resumed one loads its state after this
         if not _fences(pl_module) and not _monitors(pl_module):
             raise ValueError(
-                f"FenceCallback found neither fence nor monitor in {type(pl_module).__name__}: make it an attribute, "
-                "as in self.fence = rf.LogBarrier(...)"
+                f"FenceCallback found neither fence nor monitor in {type(pl_module).__name__}: make it an "
+                "attribute, as in self.fence = rf.LogBarrier(...)"
             )
         if self.score is not None and not _monitors(pl_module):
             raise ValueError(

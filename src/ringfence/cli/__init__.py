@@ -23,7 +23,7 @@ COMMANDS: Final = {
 }
 
 
-class Interrupted(Exception):
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
     """Ctrl-C, with what to say about it."""
 
 

@@ -26,12 +26,13 @@ tasks:
 
 ringfence compare TASK --help shows a task's options."""
 
-DESCRIPTION = """Train five methods and full supervision to find the darker of two discs, given limits on its size and
-centroid and not a single labelled pixel; print Dice, satisfaction and stability beside the paper's numbers, and draw
-the curves."""
+DESCRIPTION = """Train five methods and full supervision to find the darker of two discs, given limits on its size
+and centroid and not a single labelled pixel; print Dice, satisfaction and stability beside the paper's numbers, and
+draw the curves."""
 
-EPILOG = """examples: `ringfence compare synthetic` (minutes on two CPU cores); `ringfence compare synthetic --scale paper`
-(the paper's size, for a GPU); `--seeds 0 1 2 --methods log_barrier penalty`; `--log_barrier.t 5`;
+EPILOG = """examples: `ringfence compare synthetic` (minutes on two CPU cores);
+`ringfence compare synthetic --scale paper` (the paper's size, for a GPU);
+`--seeds 0 1 2 --methods log_barrier penalty`; `--log_barrier.t 5`;
 `--print_config > my.yaml` and then `--config my.yaml`; after Ctrl-C, `--out THAT_FOLDER --resume`."""
 
 

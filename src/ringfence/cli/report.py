@@ -17,8 +17,8 @@ def run(arguments: Sequence[str]) -> str:
     """The table, and where the files are."""
     parser = argparse.ArgumentParser(
         prog="ringfence report",
-        description="Make table.csv, table.md, curves.png, pictures.png and barrier.png of a folder that `ringfence "
-        "compare` wrote, also of one that is still running.",
+        description="Make table.csv, table.md, curves.png, pictures.png and barrier.png of a folder that "
+        "`ringfence compare` wrote, also of one that is still running.",
     )
     parser.add_argument("run", metavar="RUN", help="the comparison's folder")
     parser.add_argument("--out", metavar="FOLDER", help="where the files go (default: into RUN)")

@@ -1,4 +1,4 @@
-"""A settings dataclass as a command's options and YAML file, by jsonargparse; mistakes answered with the nearest key."""
+"""A settings dataclass as a command's options and YAML file, by jsonargparse; typos get the nearest key."""
 
 from __future__ import annotations
 

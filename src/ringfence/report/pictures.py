@@ -17,7 +17,7 @@ OPACITY: Final = 0.35
 
 
 def pictures_figure(comparison: Comparison, path: str | Path) -> None:
-    """Draw the first validation images of the first seed into ``path``: a row for the truth, one for each method."""
+    """Draw the first validation images of the first seed into ``path``: a row for the truth, one a method."""
     require("matplotlib", "drawing", "plot")
     from matplotlib.figure import Figure
 

@@ -60,9 +60,9 @@ def caption(comparison: Comparison) -> str:
         f"the last {comparison.last} of {comparison.length} epochs" if comparison.last > 1 else "the last epoch"
     )
     return (
-        f"DSC: 2D, per validation image; mean (sd) of {epochs}, {over}. Satisfaction: validation limits that hold; "
-        "stability: of those that held an epoch before, the share that still do. Epoch time: training with the dual "
-        "update, as a multiple of full supervision's. The paper's network, images and batch size are others."
+        f"DSC: 2D, per validation image; mean (sd) of {epochs}, {over}. Satisfaction: validation limits that "
+        "hold; stability: of those that held an epoch before, the share that still do. Epoch time: training with "
+        "the dual update, as a multiple of full supervision's. The paper's network, images and batch are others."
     )
 
 

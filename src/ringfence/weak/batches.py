@@ -13,8 +13,8 @@ Batch = dict[str, Tensor]
 class Batches:
     """Rows of tensors, a batch at a time, with their numbers as ``index``.
 
-    A data loader for sets that fit the device: rows are gathered there, by one kernel a tensor. The order of an epoch
-    depends on the seed and the epoch's number alone, so a resumed run sees what it would have seen.
+    A data loader for sets that fit the device: rows are gathered there, by one kernel a tensor. The order of an
+    epoch depends on the seed and the epoch's number alone, so a resumed run sees what it would have seen.
 
     Args:
         rows: tensors of equal length by name.

@@ -1,35 +1,81 @@
-"""CUDA graphs for a small network: one launch a pass instead of hundreds."""
+"""CUDA graphs: from images to residuals and back in two launches instead of hundreds."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
+from ringfence.residuals import Residual, as_residual
 
-def graph_training(network: nn.Module, sample: Tensor, dtype: torch.dtype | None) -> None:
-    """Replay the network's forward and backward passes in training from CUDA graphs, for batches like ``sample``.
+Residuals: TypeAlias = dict[str, Residual]
+Measure: TypeAlias = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
 
-    Small batches of a small network leave a GPU waiting for launches most of the time. Batches of another shape,
-    and evaluation, run as before. The network's weights and statistics are what they were.
+
+class Graphed:
+    """``measure``, forward and backward, replayed from CUDA graphs for batches like ``sample``.
+
+    Small batches of a small network leave a GPU waiting for launches most of the time. The weights are what they
+    were before, and are read anew at each replay; so are buffers. Python numbers are not: they stay as recorded.
 
     Args:
-        network: on the GPU, in training mode.
-        sample: a batch of the shape, dtype and memory format to come.
+        network: what ``measure`` trains: on the GPU, in training mode.
+        measure: from a batch to tensors by name, without anything that reads a tensor's values.
+        sample: a batch, of the shapes, dtypes and memory formats to come; what ``measure`` reads of it.
         dtype: what autocast computes in, or None where there is no autocast.
     """
-    before = copy.deepcopy(network.state_dict())  # the warm-up runs would move batch statistics
-    eager = network.forward
-    # autocast's cache would keep casts of the weights from outside of the graph
-    with torch.autocast("cuda", dtype=dtype, enabled=dtype is not None, cache_enabled=False):
-        torch.cuda.make_graphed_callables(network, (sample,))
-    replay = network.forward
 
-    def forward(images: Tensor) -> Tensor:
-        fits = images.shape == sample.shape and torch.is_grad_enabled()
-        result: Tensor = (replay if fits else eager)(images)
-        return result
+    def __init__(
+        self, network: nn.Module, measure: Measure, sample: Mapping[str, Tensor], dtype: torch.dtype | None
+    ) -> None:
+        self._inputs = tuple(sample)
+        self._shapes = [tensor.shape for tensor in sample.values()]
+        wrapped = _Positional(network, measure, self._inputs)
+        before = copy.deepcopy(network.state_dict())  # the warm-up runs would move batch statistics
+        # autocast's cache would keep casts of the weights from outside of the graph
+        with torch.autocast("cuda", dtype=dtype, enabled=dtype is not None, cache_enabled=False):
+            self._replay: Callable[..., Any] = torch.cuda.make_graphed_callables(wrapped, tuple(sample.values()))
+        network.load_state_dict(before)
+        self._outputs = wrapped.outputs
 
-    network.forward = forward  # type: ignore[method-assign]
-    network.load_state_dict(before)
+    def fits(self, batch: Mapping[str, Tensor]) -> bool:
+        """Whether a batch is like the sample: the last one of an epoch may be smaller."""
+        return [batch[name].shape for name in self._inputs] == self._shapes
+
+    def __call__(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What ``measure`` returns, valid until the next call."""
+        results: tuple[Tensor, ...] = self._replay(*(batch[name] for name in self._inputs))
+        return dict(zip(self._outputs, results, strict=True))
+
+
+class _Positional(nn.Module):
+    """``measure`` as what CUDA graphs take: a module, with tensors in and out by position."""
+
+    def __init__(self, network: nn.Module, measure: Measure, inputs: tuple[str, ...]) -> None:
+        super().__init__()
+        self.network, self._measure, self._inputs = network, measure, inputs
+        self.outputs: tuple[str, ...] = ()
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        results = self._measure(dict(zip(self._inputs, tensors, strict=True)))
+        self.outputs = tuple(results)
+        return tuple(results.values())
+
+
+def unwrapped(residuals: Residuals) -> dict[str, Tensor]:
+    """The plain f of each residual."""
+    return {name: residual.f for name, residual in residuals.items()}
+
+
+def rewrapped(values: Mapping[str, Tensor], like: Residuals) -> Residuals:
+    """f as residuals of the kind they were; checked for NaN and infinity, unless -inf may say "no limit"."""
+    residuals = {}
+    for name, f in values.items():
+        kind = like[name]
+        plain = Residual(f) if kind.ragged else as_residual(name, f)
+        residuals[name] = replace(plain, two_sided=kind.two_sided, ragged=kind.ragged)
+    return residuals

@@ -20,8 +20,8 @@ FENCE = "fence/"
 class History(pl.Callback):
     """Writes ``metrics.csv`` anew after each epoch: one row an epoch, everything that was logged in it.
 
-    Lightning's CSVLogger deletes what an interrupted run had written; this one's rows travel in the checkpoint. Put it
-    after the FenceCallback: the seconds of an epoch include the dual update. Validation is timed apart.
+    Lightning's CSVLogger deletes what an interrupted run had written; this one's rows travel in the checkpoint. Put
+    it after the FenceCallback: the seconds of an epoch include the dual update. Validation is timed apart.
 
     Args:
         folder: where the file goes.

@@ -1,4 +1,4 @@
-"""Training a segmentation network from limits alone, or from masks: the Lightning module that every method shares."""
+"""Training a segmentation network from limits alone, or from masks: the Lightning module of every method."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import Final, Literal, TypeAlias
 
 import pytorch_lightning as pl
 import torch
-from monai.metrics import compute_dice
-from monai.networks import one_hot
-from torch import Tensor, nn
+from monai.metrics.meandice import compute_dice
+from monai.networks.utils import one_hot
+from torch import Tensor
 from torch.nn import functional as F
 
 from ringfence.methods import Method
+from ringfence.methods.dual import DualMethod
 from ringfence.monitor import Monitor
 from ringfence.residuals import Residual
 from ringfence.segmentation import Region
 from ringfence.weak.batches import Batch, Batches
-from ringfence.weak.graphs import graph_training
+from ringfence.weak.graphs import Graphed, rewrapped, unwrapped
+from ringfence.weak.networks import Tempered
 
 Limits: TypeAlias = Callable[[Region, Batch], dict[str, Residual]]
 """What is asked of a region, given the weak labels in its batch: residuals by name."""
@@ -29,22 +31,22 @@ BETAS: Final = (0.9, 0.99)
 
 
 class WeakSegmentation(pl.LightningModule):
-    """loss = Σ_i Σ_n φ(f_i(s^n)) with s = softmax(network(x) / temperature): no pixel's label is used.
+    """loss = Σ_i Σ_n φ(f_i(s^n)) with s = softmax(network(x)): no pixel's label is used.
 
-    Without a fence the loss is cross-entropy against the masks: full supervision, on the same data and schedule.
+    With ``supervised``, cross-entropy against the masks is added to it; without a fence that is full supervision,
+    on the same data and schedule.
 
-    Batches hold ``image`` (uint8 ``[B, C, *space]``), ``mask`` (bool ``[B, K, *space]``; for validation, and for full
-    supervision) and whatever ``limits`` reads.
+    Batches hold ``image`` (uint8 ``[B, C, *space]``), ``mask`` (bool ``[B, K, *space]``; for validation, and for
+    full supervision) and whatever ``limits`` reads.
 
     Args:
-        network: from images in 0..1 to logits ``[B, 1 + K, *space]``.
+        network: from images in 0..1 to logits ``[B, 1 + K, *space]``; its temperature is set from epoch to epoch.
         fence: how the limits are enforced, or None.
         limits: what they are.
         train: the training set.
         validation: the validation set.
-        temperature: the logits are divided by it at first.
-        final_temperature: and by this in the last epoch, by equal ratios between: soft maps find regions, sharp ones
-            measure what the likeliest class shows.
+        supervised: use the masks of the training set, too.
+        temperatures: the network's in the first epoch and in the last, with equal ratios between.
         batch_size: images a step.
         lr: Adam's first learning rate.
         schedule: whether it falls to zero along a cosine, or stays.
@@ -54,14 +56,14 @@ class WeakSegmentation(pl.LightningModule):
 
     def __init__(
         self,
-        network: nn.Module,
+        network: Tempered,
         fence: Method | None,
         limits: Limits,
         train: Mapping[str, Tensor],
         validation: Mapping[str, Tensor],
         *,
-        temperature: float = 1.0,
-        final_temperature: float | None = None,
+        supervised: bool = False,
+        temperatures: tuple[float, float] = (1.0, 1.0),
         batch_size: int = 4,
         lr: float = 1e-3,
         schedule: Literal["cosine", "constant"] = "cosine",
@@ -69,21 +71,19 @@ class WeakSegmentation(pl.LightningModule):
         cuda_graphs: bool = False,
     ) -> None:
         super().__init__()
-        self.network = network.to(memory_format=torch.channels_last)
+        self.network: Tempered = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.fence, self.limits, self.monitor = fence, limits, Monitor()
-        self._temperatures = (temperature, final_temperature or temperature)
+        if fence is None and not supervised:
+            raise ValueError("there is nothing to learn from: give a fence, or supervised=True")
+        self.supervised, self.temperatures = supervised, temperatures
         self.batch_size, self.lr, self.schedule = batch_size, lr, schedule
         self.seed, self.cuda_graphs = seed, cuda_graphs
         self._train, self._validation = train, validation
+        self._graphed: Graphed | None = None
+        self._like: dict[str, Residual] = {}
         self._losses: list[Tensor] = []
         self._scores: list[Tensor] = []
         self._pulls: dict[str, list[Tensor]] = {}
-
-    @property
-    def temperature(self) -> float:
-        """T_first · (T_final / T_first)^share, with the share of epochs that are over."""
-        first, final = self._temperatures
-        return first * (final / first) ** self._share(self.current_epoch)
 
     # The steps
 
@@ -94,43 +94,46 @@ class WeakSegmentation(pl.LightningModule):
         return logits
 
     def training_step(self, batch: Batch, number: int) -> Tensor:
-        """The limits' term, or cross-entropy."""
-        logits = self(batch["image"])
-        if self.fence is None:
-            loss = F.cross_entropy(logits / self.temperature, _labels(batch["mask"]))
+        """Cross-entropy if the masks are used, and the limits' term if there are limits."""
+        if self._graphed is not None and self._graphed.fits(batch):
+            logits, residuals = self._replayed(self._graphed, batch)
         else:
-            region = Region(logits, temperature=self.temperature)
-            loss = self.fence(index=batch["index"], **self.limits(region, batch))
+            logits, residuals = self._measured(batch)
+        loss = torch.zeros((), device=self.device)
+        if self.supervised:
+            loss = loss + F.cross_entropy(logits, _labels(batch["mask"]))
+        if self.fence is not None:
+            loss = loss + self.fence(index=batch["index"], **residuals)
         self._losses.append(loss.detach())
         return loss
 
     def validation_step(self, batch: Batch, number: int) -> None:
         """Dice of every image, and whether its limits hold."""
         logits = self(batch["image"])
-        region = Region(logits, temperature=self.temperature)
-        limits = self.limits(region, batch)
-        self.monitor.update(index=batch["index"], **limits)
+        residuals = self.limits(Region(logits), batch)
+        self.monitor.update(index=batch["index"], **residuals)
         self._scores.append(dice(logits, batch["mask"]))
         # Multipliers that a method keeps belong to training images; those it implies are everywhere.
-        if self.fence is not None and not hasattr(self.fence, "multipliers"):
-            for name, duals in self.fence.duals(**limits).items():
+        if self.fence is not None and not isinstance(self.fence, DualMethod):
+            for name, duals in self.fence.duals(index=None, **residuals).items():
                 self._pulls.setdefault(name, []).append(duals.flatten() * len(logits))  # per image, not per batch
 
     # The epochs
 
     def on_fit_start(self) -> None:
-        """Capture the network, now that it is on its device."""
+        """Record CUDA graphs if wanted, now that the network is on its device."""
         if self.cuda_graphs and self.device.type == "cuda":
-            sample = next(iter(self.train_dataloader()))["image"].float().to(memory_format=torch.channels_last)
-            graph_training(self.network, sample, torch.bfloat16 if "bf16" in str(self.trainer.precision) else None)
+            self._capture(next(iter(self.train_dataloader())))
 
     def on_train_epoch_start(self) -> None:
         """Set what depends on the epoch's number alone, so that a resumed run goes on exactly as it would have."""
         torch.manual_seed(self.seed * 1_000_003 + self.current_epoch)  # a network may have dropout
+        epochs = self.trainer.max_epochs or 1
+        first, final = self.temperatures
+        self.network.temperature.fill_(first * (final / first) ** (self.current_epoch / max(epochs - 1, 1)))
         if self.schedule == "cosine":
-            share = self.current_epoch / (self.trainer.max_epochs or 1)
             for group in self.trainer.optimizers[0].param_groups:
-                group["lr"] = self.lr * (1.0 + math.cos(math.pi * share)) / 2.0
+                group["lr"] = self.lr * (1.0 + math.cos(math.pi * self.current_epoch / epochs)) / 2.0
 
     def on_validation_epoch_end(self) -> None:
         """Log the epoch's mean loss and Dice, and the multipliers that its residuals imply.
@@ -143,7 +146,7 @@ class WeakSegmentation(pl.LightningModule):
                 f"the training loss is not finite in epoch {self.current_epoch + 1}: try a lower training.lr"
             )
         self.log("train_loss", losses.mean())
-        self.log("temperature", self.temperature)
+        self.log("temperature", self.network.temperature)
         scores, self._scores = torch.cat(self._scores), []
         pulls, self._pulls = self._pulls, {}
         self.log("dice", scores.mean())
@@ -151,10 +154,28 @@ class WeakSegmentation(pl.LightningModule):
             self.log(f"fence/mean_multiplier/{name}", torch.cat(duals).mean())
             self.log(f"fence/max_multiplier/{name}", torch.cat(duals).max())
 
-    def _share(self, epoch: int) -> float:
-        """How far the training is, from 0 in its first epoch to 1 in its last."""
-        epochs = self.trainer.max_epochs or 1
-        return min(epoch / max(epochs - 1, 1), 1.0)
+    # From a batch to what its loss is made of
+
+    def _measured(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Residual]]:
+        logits = self(batch["image"])
+        return logits, {} if self.fence is None else self.limits(Region(logits), dict(batch))
+
+    def _capture(self, batch: Batch) -> None:
+        """Record the same as CUDA graphs."""
+
+        def measure(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            logits, self._like = self._measured(batch)
+            return unwrapped(self._like) | ({"logits": logits} if self.supervised else {})
+
+        apart = ("index", "mask") if self.fence else [name for name in batch if name != "image"]
+        read = {name: tensor for name, tensor in batch.items() if name not in apart}
+        self._graphed = Graphed(
+            self.network, measure, read, torch.bfloat16 if "bf16" in str(self.trainer.precision) else None
+        )
+
+    def _replayed(self, graphed: Graphed, batch: Batch) -> tuple[Tensor, dict[str, Residual]]:
+        values = graphed(batch)
+        return values.pop("logits", batch["image"]), rewrapped(values, self._like)
 
     # What the trainer asks for
 

@@ -6,7 +6,7 @@ import difflib
 import inspect
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -18,34 +18,38 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Primed(nn.Module):
-    """logits_k = network(x)_k + temperature·log(π_k / π_0): before training, class k covers about a share π_k.
+class Tempered(nn.Module):
+    """logits_k = network(x)_k / T + log(π_k / π_0): sharper as T falls; at first, class k covers about a share π_k.
 
-    A network fresh from its initialisation calls half of the image foreground. Every size limit then begins by
+    T: a soft map lets a region be found; a sharp one makes its measured size that of the likeliest class.
+
+    π: a network fresh from its initialisation calls half of the image foreground. Every size limit then begins by
     pushing the region down, most of all where features are strong, that is on the objects themselves, and what is
     left may be a halo around them that meets all limits. From below the limits, regions grow on the objects.
 
     Args:
         network: from images ``[batch, channels, *space]`` to logits ``[batch, 1 + classes, *space]``.
-        shares: π_k of each foreground class, each > 0 and together < 1.
-        temperature: what the logits are divided by before the softmax.
+        classes: how many foreground classes.
+        prior: π_k of each of them, above 0 and together below 1; None leaves out the second term.
     """
 
+    temperature: Tensor
     offset: Tensor
 
-    def __init__(self, network: nn.Module, shares: Sequence[float], temperature: float) -> None:
+    def __init__(self, network: nn.Module, classes: int = 1, prior: float | None = None) -> None:
         super().__init__()
-        if not all(share > 0.0 for share in shares) or not sum(shares) < 1.0:
-            raise ValueError(f"prior shares must be above 0 and sum to less than 1, got {list(shares)}")
+        if prior is not None and not 0.0 < classes * prior < 1.0:
+            raise ValueError(f"prior: {classes} × {prior} must be a share between 0 and 1")
         self.network = network
-        background = 1.0 - sum(shares)
-        ratios = [0.0, *(temperature * math.log(share / background) for share in shares)]
-        self.register_buffer("offset", torch.tensor(ratios))
+        ratio = 0.0 if prior is None else math.log(prior / (1.0 - classes * prior))
+        # tensors, so that a CUDA graph reads what they are at the time
+        self.register_buffer("temperature", torch.tensor(1.0))
+        self.register_buffer("offset", torch.tensor([0.0, *[ratio] * classes]))
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits, in float32 whatever the network computes in."""
         logits: Tensor = self.network(images).float()
-        return logits + self.offset.view(1, -1, *[1] * (logits.ndim - 2))
+        return logits / self.temperature + self.offset.view(1, -1, *[1] * (logits.ndim - 2))
 
 
 def build_network(class_path: str, init_args: Mapping[str, Any]) -> nn.Module:
@@ -68,7 +72,7 @@ def build_network(class_path: str, init_args: Mapping[str, Any]) -> nn.Module:
 
 
 def check_network(network: nn.Module, image: Tensor, channels: int) -> None:
-    """Refuse a network that does not turn images like ``image`` ``[C, *space]`` into ``channels`` logits a pixel."""
+    """Refuse a network that does not turn images like ``image`` ``[C, *space]`` into ``channels`` logits each."""
     name, wanted = type(network).__name__, [2, channels, *image.shape[1:]]
     network.eval()
     try:

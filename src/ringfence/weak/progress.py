@@ -68,7 +68,7 @@ class ProgressBars:
 
     def say(self, line: str) -> None:
         """A line above the bars, or in the log."""
-        self.console.print(line, highlight=False)
+        self.console.print(line, highlight=False, soft_wrap=True)
 
 
 class EpochBar(pl.Callback):

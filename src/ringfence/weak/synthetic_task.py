@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from torch import Tensor
@@ -37,17 +37,17 @@ class SyntheticTask:
     def limits(self, unit: Unit) -> Limits:
         """0.9 τ <= size <= 1.1 τ and τ - 20 px <= centroid <= τ + 20 px (with the default slacks), per image.
 
-        In ``relative`` units a size is measured in its true size, and a centroid in ten times its slack, so that both
-        have a room of ±0.1.
+        In ``relative`` units a size is measured in its true size, and a centroid in ten times its slack, so that
+        both have a room of ±0.1.
         """
         room = 10.0 * self.slack if unit == "relative" else 1.0
 
         def limits(region: Region, batch: Batch) -> dict[str, Residual]:
             low, high = batch["size_low"], batch["size_high"]
-            return {
-                "size": between(region.size, low, high, scale=(low + high) / 2 if unit == "relative" else 1.0),
-                "centroid": between(region.centroid, batch["centroid_low"], batch["centroid_high"], scale=room),
-            }
+            size = between(region.size, low, high, scale=(low + high) / 2 if unit == "relative" else 1.0)
+            centroid = between(region.centroid, batch["centroid_low"], batch["centroid_high"], scale=room)
+            # every image has its disc, so every bound is finite, and nobody need look for those that are not
+            return {"size": replace(size, ragged=False), "centroid": replace(centroid, ragged=False)}
 
         return limits
 

@@ -1,0 +1,105 @@
+"""What limits cost in training at the paper's scale: epochs with the base loss alone, and with the terms added.
+
+    python benchmarks/synthetic_cost.py --out results/synthetic/cost
+
+The base loss is cross-entropy; each method's six limits an image are added to it, dual update included (there is no
+extra pass). Trainings are interleaved and the median of the rounds' ratios is reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytorch_lightning as pl
+import torch
+
+from ringfence.lightning import FenceCallback
+from ringfence.report.environment import commit, environment
+from ringfence.weak.history import History
+from ringfence.weak.settings import SCALES, CompareSettings
+from ringfence.weak.synthetic_task import SyntheticTask, synthetic_task
+from ringfence.weak.training import make_module, quiet_lightning
+
+BASE = "full_supervision"
+METHODS = ("lagrangian", "relu_lagrangian", "penalty", "log_barrier", "augmented_lagrangian")
+
+
+def main() -> None:
+    """Measure, and write OUT.json and OUT.md."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", choices=list(SCALES), default="paper")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[8, 32])
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    settings = SCALES[options.scale]
+    task = synthetic_task(replace(settings.data, validation=1), seed=0)
+    ratios: dict[str, dict[str, float]] = {}
+    seconds: dict[str, float] = {}
+    for size in options.batch_sizes:
+        sized = replace(settings, training=replace(settings.training, batch_size=size))
+        rounds = [
+            {name: epoch_seconds(sized, task, name) for name in (BASE, *METHODS)} for _ in range(options.rounds)
+        ]
+        ratios[str(size)] = {name: statistics.median(one[name] / one[BASE] for one in rounds) for name in METHODS}
+        seconds[str(size)] = statistics.median(one[BASE] for one in rounds)
+        print(size, ratios[str(size)], seconds[str(size)], flush=True)
+    record = {
+        "command": f"python benchmarks/synthetic_cost.py --scale {options.scale} --rounds {options.rounds}",
+        "seed": 0,
+        "environment": environment() | {"commit": commit()},
+        "base_epoch_seconds_by_batch_size": seconds
+        if torch.cuda.is_available()
+        else "absolute times only on a GPU",
+        "ratio_to_base_by_batch_size": ratios,
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    options.out.with_suffix(".md").write_text(as_markdown(record, ratios), encoding="utf-8")
+
+
+def epoch_seconds(settings: CompareSettings, task: SyntheticTask, method: str) -> float:
+    """The fastest of three epochs with the base loss and a method's limits (with none, for the base itself)."""
+    module = make_module(settings, task, method, seed=0)
+    module.supervised = True
+    with tempfile.TemporaryDirectory() as folder, quiet_lightning():
+        history = History(Path(folder))
+        trainer = pl.Trainer(
+            accelerator="cuda" if torch.cuda.is_available() else "cpu",
+            devices=1,
+            precision="bf16-mixed" if torch.cuda.is_available() else "32-true",
+            max_epochs=3,
+            callbacks=[FenceCallback(), history],
+            logger=False,
+            benchmark=torch.cuda.is_available(),
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+        )
+        trainer.fit(module)
+    return min(row["seconds_train"] for row in history.rows)
+
+
+def as_markdown(record: dict[str, object], ratios: dict[str, dict[str, float]]) -> str:
+    """The ratios as a table."""
+    facts = environment()
+    lines = [
+        "Time of a training epoch with the base loss and six limits an image, over that with the base loss alone:",
+        "",
+        f"| batch size | {' | '.join(METHODS)} |",
+        "|---" * (len(METHODS) + 1) + "|",
+        *(f"| {size} | {' | '.join(f'{row[name]:.3f}' for name in METHODS)} |" for size, row in ratios.items()),
+        "",
+        f"`{record['command']}`, seed 0, torch {facts['torch']}, {facts['gpu']}, {facts['cpu']}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""How the methods of `ringfence compare synthetic` were tuned: the same number of settings for each, written down.
+
+    python benchmarks/tune_synthetic.py --scale small --out results/synthetic/tuning-small
+    python benchmarks/tune_synthetic.py --scale paper --epochs 10 --out results/synthetic/tuning-paper
+
+Every method has five trainings, with a seed (so images and first weights) that no reported result uses: two with
+its residuals in pixels and in relative units, then three other values of its own parameter in the better unit. A
+quadratic penalty alone has no such parameter, since Adam does not care about a factor of the whole loss: its three
+are of the temperature. Network, learning rate and schedules are the same for all. What is best is in settings.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ringfence.report.comparison import read_comparison
+from ringfence.report.environment import commit, environment
+from ringfence.weak.progress import ProgressBars
+from ringfence.weak.run_folder import RunFolder
+from ringfence.weak.settings import SCALES, CompareSettings
+from ringfence.weak.synthetic_task import SyntheticTask, synthetic_task
+from ringfence.weak.training import train
+
+SEED = 100
+FIRST: dict[str, dict[str, Any]] = {
+    "lagrangian": {"dual_lr": 0.1},
+    "relu_lagrangian": {"dual_lr": 1.0},
+    "penalty": {},
+    "log_barrier": {"t": 1.0},
+    "augmented_lagrangian": {"rho": 1.0},
+}
+OTHERS: dict[str, list[dict[str, Any]]] = {
+    "lagrangian": [{"dual_lr": value} for value in (0.01, 1.0, 10.0)],
+    "relu_lagrangian": [{"dual_lr": value} for value in (0.1, 10.0, 100.0)],
+    "penalty": [
+        {"temperature": first, "final_temperature": last} for first, last in ((1, 1), (0.2, 0.2), (0.1, 0.1))
+    ],
+    "log_barrier": [{"t": value} for value in (0.2, 5.0, 25.0)],
+    "augmented_lagrangian": [{"rho": value} for value in (0.1, 10.0, 100.0)],
+}
+
+
+def main() -> None:
+    """Tune, and write OUT.json and OUT.md."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", choices=list(SCALES), default="small")
+    parser.add_argument("--epochs", type=int, help="fewer than the scale has; schedules shrink with them")
+    parser.add_argument("--methods", nargs="+", default=list(FIRST))
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    settings = shortened(SCALES[options.scale], options.epochs)
+    task = synthetic_task(settings.data, SEED)
+    trainings = []
+    for method in options.methods:
+        found = [attempt(settings, task, method, FIRST[method] | {"unit": unit}) for unit in ("pixels", "relative")]
+        better = max(found, key=lambda one: one["dice"])["setting"]
+        found += [attempt(settings, task, method, better | other) for other in OTHERS[method]]
+        trainings += found
+    record = {
+        "command": f"python benchmarks/tune_synthetic.py --scale {options.scale}"
+        + (f" --epochs {options.epochs}" if options.epochs else ""),
+        "seed": SEED,
+        "environment": environment() | {"commit": commit()},
+        "settings": asdict(settings),
+        "trainings": trainings,
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
+
+
+def shortened(settings: CompareSettings, epochs: int | None) -> CompareSettings:
+    """The same schedules in fewer epochs: the barrier's t ends where it would have."""
+    if epochs is None:
+        return settings
+    barrier = settings.log_barrier
+    mu = barrier.mu ** (settings.training.epochs / epochs)
+    return replace(
+        settings, training=replace(settings.training, epochs=epochs), log_barrier=replace(barrier, mu=mu)
+    )
+
+
+def attempt(settings: CompareSettings, task: SyntheticTask, method: str, setting: dict[str, Any]) -> dict[str, Any]:
+    """Train a method with a setting; its row of the record."""
+    own = replace(getattr(settings, method), **setting)
+    changed = replace(settings, **{method: own})
+    with tempfile.TemporaryDirectory() as folder, ProgressBars(Console(quiet=True), 1, 1) as bars:
+        run = RunFolder(Path(folder))
+        train(changed, task, method, SEED, run.run(SEED, method), bars)
+        row = read_comparison(folder).rows()[0]
+    print(f"{method:<22} {setting} DSC {row.dice:.4f} satisfaction {row.satisfaction:.4f}", flush=True)
+    return {"method": method, "setting": setting, "dice": row.dice, "satisfaction": row.satisfaction}
+
+
+def as_markdown(record: dict[str, Any]) -> str:
+    """The record as a table, the best of each method in bold."""
+    best: dict[str, float] = {}
+    for one in record["trainings"]:
+        best[one["method"]] = max(best.get(one["method"], 0.0), one["dice"])
+    lines = [
+        f"Tuning: `{record['command']}`, seed {record['seed']}, {record['settings']['training']['epochs']} epochs, "
+        f"ringfence at {record['environment']['commit']}, torch {record['environment']['torch']}, "
+        f"GPU: {record['environment']['gpu']}. Five trainings a method.",
+        "",
+        "| method | setting | DSC | satisfaction |",
+        "|---|---|---|---|",
+    ]
+    for one in record["trainings"]:
+        setting = ", ".join(f"{key} {value}" for key, value in one["setting"].items())
+        dice = f"{one['dice']:.3f}"
+        dice = f"**{dice}**" if one["dice"] == best[one["method"]] else dice
+        lines.append(f"| {one['method']} | {setting} | {dice} | {one['satisfaction']:.1%} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""One training: a method, a seed, a folder."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.loggers import TensorBoardLogger
+
+from ringfence import AugmentedLagrangian, Lagrangian, LogBarrier, Method, Penalty, ReLULagrangian
+from ringfence.extras import require
+from ringfence.lightning import FenceCallback
+from ringfence.weak.history import History
+from ringfence.weak.module import WeakSegmentation
+from ringfence.weak.networks import Tempered, build_network
+from ringfence.weak.progress import EpochBar, ProgressBars
+from ringfence.weak.run_folder import OneRun
+from ringfence.weak.settings import CompareSettings
+from ringfence.weak.synthetic_task import CLASSES, SyntheticTask
+
+PICTURES: Final = 5
+"""How many validation images are kept with their predictions."""
+
+
+def make_fence(method: str, settings: CompareSettings) -> Method | None:
+    """The method of a row of the table; None for full supervision. Losses are means over the batch's images."""
+    own = getattr(settings, method)
+    samples = settings.data.train
+    if method == "lagrangian":
+        return Lagrangian(own.dual_lr, samples=samples, reduction="batchmean")
+    if method == "relu_lagrangian":
+        return ReLULagrangian(own.dual_lr, own.interval, own.growth, reduction="batchmean")
+    if method == "penalty":
+        return Penalty(own.strength, own.mu, reduction="batchmean")
+    if method == "log_barrier":
+        return LogBarrier(own.t, own.mu, reduction="batchmean")
+    if method == "augmented_lagrangian":
+        return AugmentedLagrangian(own.rho, own.mu, samples=samples, reduction="batchmean")
+    return None
+
+
+def make_module(settings: CompareSettings, task: SyntheticTask, method: str, seed: int) -> WeakSegmentation:
+    """Network, fence and data of one training; a seed's network begins with the same weights for every method."""
+    own, training = getattr(settings, method), settings.training
+    torch.manual_seed(seed)
+    network = build_network(settings.network.class_path, settings.network.init_args)
+    if training.compile:
+        network.compile()
+    return WeakSegmentation(
+        Tempered(network, CLASSES, training.prior),
+        make_fence(method, settings),
+        task.limits(getattr(own, "unit", "pixels")),
+        task.train,
+        task.validation,
+        supervised=method == "full_supervision",
+        temperatures=(own.temperature, own.final_temperature),
+        batch_size=training.batch_size,
+        lr=training.lr,
+        schedule=training.schedule,
+        seed=seed,
+        cuda_graphs=training.cuda_graphs and not training.compile,
+    )
+
+
+def train(
+    settings: CompareSettings, task: SyntheticTask, method: str, seed: int, run: OneRun, bars: ProgressBars
+) -> None:
+    """Train one method with one seed into its folder; from its checkpoint, if it has one."""
+    accelerator = choose_accelerator(settings.training.device)
+    module = make_module(settings, task, method, seed)
+    title = f"seed {seed}, {method.replace('_', ' ')}"
+    history = History(run.path)
+    training = settings.training
+    keeper = ModelCheckpoint(run.path, save_top_k=0, save_last=True, save_on_train_epoch_end=True)
+    with quiet_lightning():
+        trainer = pl.Trainer(
+            accelerator=accelerator,
+            devices=1,
+            precision=_precision(training.precision, accelerator),
+            max_epochs=training.epochs,
+            callbacks=[FenceCallback(), history, EpochBar(bars, title), keeper],
+            logger=_tensorboard(run.path) if training.tensorboard else False,
+            benchmark=accelerator == "cuda",
+            num_sanity_val_steps=0,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=run.path,
+        )
+        with _interruptible(trainer):
+            trainer.fit(module, ckpt_path=run.checkpoint, weights_only=True)
+    last = history.rows[-1]
+    _keep_outputs(module, task, run)
+    run.finish({"method": method, "seed": seed, "epochs": training.epochs, "last_epoch": last})
+    seconds = sum(row["seconds_train"] + row["seconds_validation"] for row in history.rows)
+    bars.say(
+        f"{title:<32} DSC {last['dice']:.3f}, limits satisfied {last['satisfaction']:.1%}, "
+        f"{training.epochs} epochs in {seconds:.0f} s"
+    )
+
+
+def _keep_outputs(module: WeakSegmentation, task: SyntheticTask, run: OneRun) -> None:
+    """The weights, and what the network says about the first validation images: plain tensors, safe to load."""
+    images = task.validation["image"][:PICTURES]
+    module.eval()
+    with torch.no_grad():
+        predicted = module(images.to(module.device)).argmax(dim=1).to(torch.uint8).cpu()
+    truth = task.validation["mask"][:PICTURES, 0]
+    torch.save({"image": images[:, 0], "truth": truth, "predicted": predicted}, run.path / "pictures.pt")
+    weights = {name: tensor.cpu() for name, tensor in module.network.state_dict().items()}
+    torch.save(weights, run.path / "weights.pt")
+
+
+def choose_accelerator(device: str) -> Literal["cpu", "cuda"]:
+    """Where to train; refuses a GPU that is not there."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("training.device: a GPU was asked for (cuda), and torch sees none; use auto or cpu")
+    return "cuda" if device == "cuda" or (device == "auto" and torch.cuda.is_available()) else "cpu"
+
+
+def _precision(precision: str, accelerator: str) -> Literal["bf16-mixed", "32-true"]:
+    wanted = ("bf16" if accelerator == "cuda" else "32") if precision == "auto" else precision
+    return "bf16-mixed" if wanted == "bf16" else "32-true"
+
+
+def _tensorboard(path: Path) -> TensorBoardLogger:
+    require("tensorboard", "training.tensorboard", "train")
+    return TensorBoardLogger(path, name=None, version="tensorboard")
+
+
+@contextmanager
+def _interruptible(trainer: pl.Trainer) -> Iterator[None]:
+    """Ctrl-C as the exception it is: Lightning ends the whole program instead, and leaves Ctrl-C switched off."""
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if main else None
+    try:
+        yield
+    except SystemExit:
+        if trainer.interrupted:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, handler)
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Without Lightning's remarks about what we chose on purpose."""
+    talkers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning.pytorch")]
+    levels = [talker.level for talker in talkers]
+    for talker in talkers:
+        talker.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
+        warnings.filterwarnings("ignore", message=".*Checkpoint directory .* exists and is not empty")
+        warnings.filterwarnings("ignore", message=".*GPU available but not used")
+        try:
+            yield
+        finally:
+            for talker, level in zip(talkers, levels, strict=True):
+                talker.setLevel(level)
