@@ -60,7 +60,7 @@ def main() -> None:
     trainings = []
     for method in options.methods:
         found = [attempt(settings, task, method, FIRST[method] | {"unit": unit}) for unit in ("pixels", "relative")]
-        better = max(found, key=lambda one: one["dice"])["setting"]
+        better = max(found, key=lambda one: (one["dice"], one["satisfaction"]))["setting"]
         found += [attempt(settings, task, method, better | other) for other in OTHERS[method]]
         trainings += found
     record = {

@@ -75,7 +75,7 @@ def explained(message: str, known: Sequence[str]) -> str:
             near = [option for option in known if option.rpartition(".")[2] == name.rpartition(".")[2]][:1]
         hint = f"did you mean '{near[0]}'?" if near else "--help lists what there is."
         return f"there is no option '{name}'; {hint}"
-    wrong = re.search(r'Parser key "([\w.]+)":\s*(.*)', message, re.DOTALL)
+    wrong = re.search(r'Parser key "([\w.]+)"[^:]*:\s*(.*)', message, re.DOTALL)
     if wrong:
         reason = re.sub(r"<class '(\w+)'>", r"\1", " ".join(wrong[2].split()))
         reason = re.sub(r"typing\.Literal\[(.*?)\]", r"one of \1", reason).replace("Expected a ", "expected ")
@@ -84,8 +84,9 @@ def explained(message: str, known: Sequence[str]) -> str:
 
 
 def known_options(parser: ArgumentParser) -> list[str]:
-    """Every option's dotted name."""
-    return [option[2:] for action in parser._actions for option in action.option_strings if option.startswith("--")]
+    """Every option's dotted name, and every group's."""
+    names = [text[2:] for action in parser._actions for text in action.option_strings if text.startswith("--")]
+    return [*names, *sorted({name.rpartition(".")[0] for name in names if "." in name})]
 
 
 def _add_fields(parser: ArgumentParser, group: Any, defaults: Any, prefix: str) -> None:

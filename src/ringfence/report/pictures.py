@@ -26,9 +26,9 @@ def pictures_figure(comparison: Comparison, path: str | Path) -> None:
     figure = Figure(figsize=(1.5 * count + 1.7, 1.5 * (len(rows) + 1)), layout="constrained")
     cells = figure.subplots(len(rows) + 1, count, squeeze=False)
     for column in range(count):
-        cells[0][column].imshow(images[column], cmap="gray", vmin=0, vmax=255)
+        cells[0][column].imshow(images[column].numpy(), cmap="gray", vmin=0, vmax=255)
         for row, (_, masks) in enumerate(rows, start=1):
-            cells[row][column].imshow(overlay(images[column], masks[column]))
+            cells[row][column].imshow(overlay(images[column], masks[column]).numpy())
     titles = ["Image", *(title for title, _ in rows)]
     for row, title in enumerate(titles):
         first = cells[row][0]

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Final
 
 import torch
 from rich.console import Console
@@ -15,6 +19,9 @@ from ringfence.weak.run_folder import RunFolder, open_run_folder
 from ringfence.weak.settings import METHODS, CompareSettings
 from ringfence.weak.synthetic_task import CLASSES, synthetic_task
 from ringfence.weak.training import PICTURES, choose_accelerator, make_fence, train
+
+ALMOST_FULL: Final = 1_000_000
+"""Bytes: with less than that left, a failed write is the disk's."""
 
 
 def compare_synthetic(
@@ -52,8 +59,22 @@ def compare_synthetic(
                 continue
             if task is None or drawn != seed:
                 task, drawn = synthetic_task(settings.data, seed), seed
-            train(settings, task, method, seed, run, bars)
+            with _full_disk_named(folder.path):
+                train(settings, task, method, seed, run, bars)
     return folder
+
+
+@contextmanager
+def _full_disk_named(path: Path) -> Iterator[None]:
+    """torch says "unexpected pos" and Lightning the same when a disk is full: say what it is."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        if shutil.disk_usage(path).free < ALMOST_FULL:
+            raise OSError(
+                f"the disk of {path} is full; free some room, then go on with --resume --out {path}"
+            ) from error
+        raise
 
 
 def _check(settings: CompareSettings) -> None:

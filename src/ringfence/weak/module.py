@@ -135,11 +135,8 @@ class WeakSegmentation(pl.LightningModule):
             for group in self.trainer.optimizers[0].param_groups:
                 group["lr"] = self.lr * (1.0 + math.cos(math.pi * self.current_epoch / epochs)) / 2.0
 
-    def on_validation_epoch_end(self) -> None:
-        """Log the epoch's mean loss and Dice, and the multipliers that its residuals imply.
-
-        Validation comes last in an epoch, before any callback looks at what the epoch logged.
-        """
+    def on_validation_epoch_start(self) -> None:
+        """Log the mean training loss: validation comes last in an epoch, before callbacks look at what was logged."""
         losses, self._losses = torch.stack(self._losses), []
         if not bool(losses.isfinite().all()):
             raise ValueError(
@@ -147,6 +144,9 @@ class WeakSegmentation(pl.LightningModule):
             )
         self.log("train_loss", losses.mean())
         self.log("temperature", self.network.temperature)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the epoch's Dice, and the multipliers that its residuals imply."""
         scores, self._scores = torch.cat(self._scores), []
         pulls, self._pulls = self._pulls, {}
         self.log("dice", scores.mean())

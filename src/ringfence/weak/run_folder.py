@@ -83,11 +83,10 @@ def open_run_folder(path: Path, config: Mapping[str, Any], resume: bool) -> RunF
     if path.exists() and not path.is_dir():
         raise FileExistsError(f"{path} is a file; a run needs a folder")
     if path.is_dir() and any(path.iterdir()):
-        holds = "another run" if (path / CONFIG).exists() else "other files"
-        advice = (
-            "; go on with it by --resume, or name a new folder" if holds == "another run" else ": name a new one"
-        )
-        raise FileExistsError(f"{path} already holds {holds}{advice} with --out. Nothing was changed")
+        holds, advice = "other files", "name a new folder"
+        if (path / CONFIG).exists():
+            holds, advice = "another run", "go on with it by --resume, or name a new folder"
+        raise FileExistsError(f"{path} already holds {holds}: {advice} with --out. Nothing was changed")
     try:
         path.mkdir(parents=True, exist_ok=True)
         write_text(path / CONFIG, dump(config))
@@ -137,9 +136,7 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
     different = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
     if different:
         lines = "\n".join(f"  {key}: was {before.get(key)}, now {now.get(key)}" for key in different)
-        raise ValueError(
-            f"--resume goes on with the run in {path} as it was begun, and this is different:\n{lines}"
-        )
+        raise ValueError(f"--resume goes on with the run in {path} as it was begun, but this differs:\n{lines}")
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

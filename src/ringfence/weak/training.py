@@ -80,7 +80,7 @@ def train(
     title = f"seed {seed}, {method.replace('_', ' ')}"
     history = History(run.path)
     training = settings.training
-    keeper = ModelCheckpoint(run.path, save_top_k=0, save_last=True, save_on_train_epoch_end=True)
+    keeper = ModelCheckpoint(run.path, "last", save_on_train_epoch_end=True, enable_version_counter=False)
     with quiet_lightning():
         trainer = pl.Trainer(
             accelerator=accelerator,
@@ -90,6 +90,7 @@ def train(
             callbacks=[FenceCallback(), history, EpochBar(bars, title), keeper],
             logger=_tensorboard(run.path) if training.tensorboard else False,
             benchmark=accelerator == "cuda",
+            log_every_n_steps=1,  # nothing is logged by the step; a larger number makes Lightning warn
             num_sanity_val_steps=0,
             enable_progress_bar=False,
             enable_model_summary=False,

@@ -1,0 +1,124 @@
+"""Tables and figures from a folder of known numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ringfence.report.comparison import PAPER, TITLES, read_comparison
+from ringfence.report.curves import curves_figure
+from ringfence.report.pictures import GREEN, OPACITY, RED, overlay
+from ringfence.report.table import table_csv, table_markdown
+from ringfence.report.write import write_report
+
+EPOCHS, SEEDS = 20, (0, 7)
+METHODS = ("log_barrier", "full_supervision")
+
+
+def numbers(method: str, seed: int) -> np.ndarray:
+    """Dice, satisfaction, stability and seconds of each epoch, off any round number."""
+    generator = np.random.default_rng([METHODS.index(method), seed])
+    return generator.uniform(0.2, 0.9, (EPOCHS, 4))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for method in METHODS:
+        for seed in SEEDS:
+            run = tmp_path / f"seed-{seed}" / method
+            run.mkdir(parents=True)
+            lines = ["epoch,dice,satisfaction,stability,seconds_train"]
+            for epoch, (dice, satisfied, stable, seconds) in enumerate(numbers(method, seed), start=1):
+                lines.append(f"{epoch},{dice},{satisfied},{'' if epoch == 1 else stable},{seconds}")
+            (run / "metrics.csv").write_text("\n".join(lines) + "\n")
+            image, mask = torch.zeros(2, 8, 8, dtype=torch.uint8), torch.zeros(2, 8, 8, dtype=torch.bool)
+            torch.save({"image": image, "truth": mask, "predicted": mask.to(torch.uint8)}, run / "pictures.pt")
+    return tmp_path
+
+
+def test_the_table_against_numpy(folder: Path) -> None:
+    comparison = read_comparison(folder)
+    assert comparison.last == 4  # a fifth of the epochs: 10 of the paper's 50
+    for row, method in zip(comparison.rows(), METHODS, strict=True):
+        tails = np.stack([numbers(method, seed)[-4:] for seed in SEEDS])
+        assert row.method == method
+        assert row.dice == pytest.approx(tails[..., 0].mean())
+        assert row.spread == pytest.approx(tails[..., 0].std(axis=1).mean())
+        assert row.between_seeds == pytest.approx(tails[..., 0].mean(axis=1).std(ddof=1))
+        assert row.satisfaction == pytest.approx(tails[..., 1].mean())
+        assert row.stability == pytest.approx(tails[..., 2].mean())
+        assert row.seconds == pytest.approx(np.median([numbers(method, seed)[:, 3] for seed in SEEDS]))
+
+
+def test_tables_hold_those_numbers_beside_the_papers(folder: Path) -> None:
+    comparison = read_comparison(folder)
+    row = comparison.rows()[0]
+    (read,) = [one for one in csv.DictReader(io.StringIO(table_csv(comparison))) if one["method"] == "log_barrier"]
+    assert float(read["dice"]) == pytest.approx(row.dice, rel=1e-5)
+    assert (float(read["paper_dice"]), float(read["paper_dice_sd"])) == PAPER["log_barrier"] == (0.945, 0.001)
+    markdown = table_markdown(comparison)
+    assert (
+        f"| {TITLES['log_barrier']} | {row.dice:.3f} ± {row.between_seeds:.3f} ({row.spread:.3f}) | 0.945 (0.001) |"
+        in markdown
+    )
+    assert "over 2 seeds" in markdown
+    assert "last 4 of 20 epochs" in markdown
+
+
+def test_a_single_seed_has_no_spread_between_seeds(folder: Path) -> None:
+    for path in (folder / "seed-7").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    comparison = read_comparison(folder)
+    assert math.isnan(comparison.rows()[0].between_seeds)
+    assert "±" not in table_markdown(comparison).split("DSC:")[0]
+
+
+def test_the_first_epoch_has_no_stability(folder: Path) -> None:
+    assert math.isnan(read_comparison(folder).epochs["log_barrier"][0][0]["stability"])
+
+
+def test_figures_are_drawn(folder: Path) -> None:
+    from matplotlib.image import imread
+
+    files = write_report(read_comparison(folder))
+    for file in files:
+        if file.suffix == ".png":
+            picture = imread(file)
+            assert picture.std() > 0.02, file.name  # something is on it
+
+
+def test_curves_of_one_epoch(folder: Path) -> None:
+    for file in folder.rglob("metrics.csv"):
+        file.write_text("\n".join(file.read_text().splitlines()[:2]) + "\n")
+    curves_figure(read_comparison(folder), folder / "curves.png")
+
+
+def test_overlays_are_green_within_the_mask_and_red_outside() -> None:
+    image = torch.tensor([[0, 255]], dtype=torch.uint8)
+    picture = overlay(image, torch.tensor([[True, False]]))
+    torch.testing.assert_close(picture[0, 0], OPACITY * torch.tensor(GREEN))
+    torch.testing.assert_close(picture[0, 1], 1 - OPACITY + OPACITY * torch.tensor(RED))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epoch,dice\n1,0.5\n", "is damaged: 'satisfaction'"),
+        ("epoch,dice,satisfaction,stability,seconds_train\n1,half,1,1,1\n", "is damaged: could not convert"),
+        ("epoch,dice,satisfaction,stability,seconds_train\n", "is damaged: it has no epoch"),
+        ("", "is damaged"),
+    ],
+)
+def test_a_damaged_file_is_named(folder: Path, text: str, message: str) -> None:
+    file = folder / "seed-0" / "log_barrier" / "metrics.csv"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message) as error:
+        read_comparison(folder)
+    assert str(file) in str(error.value)

@@ -1,0 +1,291 @@
+"""The comparison, end to end at tiny size: measured, kept, resumable, and without a labelled pixel."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rich.console import Console
+
+from ringfence.weak import compare, training
+from ringfence.weak.compare import compare_synthetic
+from ringfence.weak.progress import ProgressBars
+from ringfence.weak.run_folder import OneRun
+from ringfence.weak.settings import METHODS, SCALES, CompareSettings, NetworkSettings
+from ringfence.weak.synthetic_task import SyntheticTask, synthetic_task
+
+QUIET = Console(quiet=True)
+TINY_NETWORK = NetworkSettings(
+    "torch.nn.Conv2d", {"in_channels": 1, "out_channels": 2, "kernel_size": 5, "padding": 2}
+)
+
+
+def tiny(**changes: object) -> CompareSettings:
+    small = SCALES["small"]
+    settings = replace(
+        small,
+        data=replace(small.data, size=24, train=10, validation=5),
+        network=TINY_NETWORK,
+        training=replace(small.training, epochs=3, batch_size=4, device="cpu"),
+    )
+    return replace(settings, **changes)
+
+
+def rows(folder: Path, method: str, seed: int = 0) -> list[dict[str, str]]:
+    with (folder / f"seed-{seed}" / method / "metrics.csv").open() as lines:
+        return list(csv.DictReader(lines))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compare_synthetic(tiny(), tmp_path_factory.mktemp("compare") / "run", console=QUIET).path
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_measured_in_every_epoch(finished: Path, method: str) -> None:
+    epochs = rows(finished, method)
+    assert [row["epoch"] for row in epochs] == ["1", "2", "3"]
+    for row in epochs:
+        for measure in (
+            "dice",
+            "train_loss",
+            "satisfaction",
+            "satisfaction/size",
+            "satisfaction/centroid",
+            "worst",
+            "lr",
+        ):
+            assert row[measure] != "", measure
+        assert float(row["seconds_train"]) > 0.0
+        assert 0.0 <= float(row["satisfaction"]) <= 1.0
+    assert epochs[0]["stability"] == ""  # there is nothing before the first epoch
+    assert all(row["stability"] for row in epochs[1:])
+    if method != "full_supervision":
+        assert all(float(row["mean_multiplier/size"]) >= 0.0 for row in epochs)
+
+
+def test_schedules_follow_the_epochs(finished: Path) -> None:
+    settings = tiny()
+    epochs = rows(finished, "log_barrier")
+    assert [float(row["t"]) for row in epochs] == pytest.approx([1.0, 1.3, 1.69])
+    assert [float(row["temperature"]) for row in epochs] == pytest.approx([1.0, 0.1**0.5, 0.1], rel=1e-4)
+    cosine = [settings.training.lr * share for share in (1.0, 0.75, 0.25)]  # (1 + cos(π e/3)) / 2
+    assert [float(row["lr"]) for row in epochs] == pytest.approx(cosine)
+
+
+def test_a_finished_run_keeps_weights_and_pictures_that_load_safely(finished: Path) -> None:
+    folder = finished / "seed-0" / "log_barrier"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "metrics.csv",
+        "pictures.pt",
+        "result.json",
+        "weights.pt",
+    ]
+    kept = torch.load(folder / "pictures.pt", weights_only=True)
+    task = synthetic_task(tiny().data, 0)
+    assert torch.equal(kept["image"], task.validation["image"][:, 0])
+    module = training.make_module(tiny(), task, "log_barrier", 0)
+    module.network.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
+    predicted = module.eval()(task.validation["image"]).argmax(dim=1)
+    assert torch.equal(predicted.to(torch.uint8), kept["predicted"])
+    assert json.loads((folder / "result.json").read_text())["epochs"] == 3
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "full_supervision"])
+def test_no_labelled_pixel_is_used(tmp_path: Path, method: str) -> None:
+    """Training masks that are noise, with the bounds of the true ones, give the very same network."""
+
+    def weights(task: SyntheticTask, name: str) -> dict[str, torch.Tensor]:
+        with ProgressBars(QUIET, 1, 3) as bars:
+            training.train(tiny(), task, method, 0, OneRun(tmp_path / name), bars)
+        return torch.load(tmp_path / name / "weights.pt", weights_only=True)
+
+    task = synthetic_task(tiny().data, 0)
+    noise = replace(task, train=task.train | {"mask": torch.rand(task.train["mask"].shape) < 0.5})
+    before, after = weights(task, "true"), weights(noise, "noise")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("method", ["lagrangian", "relu_lagrangian", "log_barrier", "full_supervision"])
+def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
+    tmp_path: Path, finished: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tiny(methods=[method, "penalty"])
+
+    class Impatient(ProgressBars):
+        def epoch(self, title: str) -> None:
+            super().epoch(title)
+            seen.append(title)
+            if len(seen) == 2:  # in the middle of the second epoch's end, before its checkpoint
+                raise KeyboardInterrupt
+
+    seen: list[str] = []
+    handler = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch:
+        patch.setattr(compare, "ProgressBars", Impatient)
+        with pytest.raises(KeyboardInterrupt):
+            compare_synthetic(settings, tmp_path / "run", console=QUIET)
+    assert signal.getsignal(signal.SIGINT) is handler  # Ctrl-C works again
+    assert (tmp_path / "run" / "seed-0" / method / "last.ckpt").exists()
+    compare_synthetic(settings, tmp_path / "run", resume=True, console=QUIET)
+    before, after = rows(finished, method), rows(tmp_path / "run", method)
+    for row in (*before, *after):
+        del row["seconds_train"], row["seconds_validation"]
+    assert after == before
+    one, other = (
+        torch.load(folder / "seed-0" / method / "weights.pt", weights_only=True)
+        for folder in (finished, tmp_path / "run")
+    )
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert rows(tmp_path / "run", "penalty")
+
+
+def test_a_finished_training_is_not_done_again(tmp_path: Path) -> None:
+    settings = tiny(methods=["penalty"])
+    folder = compare_synthetic(settings, tmp_path / "run", console=QUIET).path
+    files = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    compare_synthetic(settings, folder, resume=True, console=QUIET)
+    assert files == {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_seed_has_images_weights_and_an_order_of_its_own(tmp_path: Path) -> None:
+    folder = compare_synthetic(tiny(methods=["penalty"], seeds=[0, 1]), tmp_path / "run", console=QUIET).path
+    assert rows(folder, "penalty", 0)[0]["train_loss"] != rows(folder, "penalty", 1)[0]["train_loss"]
+    one, other = synthetic_task(tiny().data, 0), synthetic_task(tiny().data, 1)
+    assert not torch.equal(one.train["image"], other.train["image"])
+
+
+def test_tensorboard_when_asked(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    settings = tiny(methods=["penalty"], training=replace(tiny().training, tensorboard=True))
+    folder = compare_synthetic(settings, tmp_path / "run", console=QUIET).path
+    assert list((folder / "seed-0" / "penalty").glob("tensorboard/events.out.tfevents.*"))
+
+
+def test_a_line_a_training_where_there_is_no_terminal(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+        compare_synthetic(tiny(methods=["penalty"]), tmp_path / "run", console=Console(file=log))
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("seed 0, penalty")
+    assert "3 epochs in" in lines[0]
+
+
+def test_bars_with_the_time_left_where_there_is_one(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+        console = Console(file=log, force_terminal=True, width=120)
+        compare_synthetic(tiny(methods=["penalty", "log_barrier"]), tmp_path / "run", console=console)
+    text = (tmp_path / "log").read_text()
+    assert "all epochs" in text
+    assert "6/6" in text
+    assert "seed 0, log barrier: DSC" in text
+    assert "left" in text
+
+
+def change(**values: object) -> CompareSettings:
+    settings = tiny()
+    for name, value in values.items():
+        group, _, field = name.partition("__")
+        new = replace(getattr(settings, group), **{field: value}) if field else value
+        settings = replace(settings, **{group: new})
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (change(methods=["log_barier"]), "methods: there is no method 'log_barier'; did you mean 'log_barrier'"),
+        (change(methods=[]), r"methods needs at least one, each once; got \[\]"),
+        (change(seeds=[1, 1]), r"seeds needs at least one, each once; got \[1, 1\]"),
+        (change(seeds=[-1]), "seeds must be from 0 to"),
+        (change(data__radius=13.0), "a disc of radius 13 does not fit an image of 24×24 pixels"),
+        (change(data__train=0), "data.train must be above 0, got 0"),
+        (change(data__size_slack=1.5), r"slack is a share from 0 to 1, got 1\.5"),
+        (change(data__centroid_slack=0.0), "data.centroid_slack must be above 0, got 0"),
+        (change(training__epochs=0), "training.epochs must be above 0, got 0"),
+        (change(training__lr=-1.0), r"training.lr must be above 0, got -1\.0"),
+        (change(training__prior=1.0), r"training.prior is a share between 0 and 1, got 1\.0"),
+        (change(log_barrier__temperature=0.0), r"log_barrier.temperature must be above 0, got 0\.0"),
+        (change(log_barrier__t=-1.0), r"log_barrier: t must be positive and finite, got t=-1\.0"),
+        (change(lagrangian__dual_lr=-1.0), "lagrangian: dual_lr must be finite and not negative"),
+        (change(network__class_path="torch.nn.Conv9d"), "torch.nn has no 'Conv9d'; did you mean Conv"),
+        (change(network=NetworkSettings("monai.networks.nets.BasicUNet", {"spatial_dims": 2}), data__size=8, data__radius=2.0), "BasicUNet cannot take images"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_before_there_is_a_folder(
+    settings: CompareSettings, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        compare_synthetic(settings, tmp_path / "run", console=QUIET)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU on this machine")
+def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"a GPU was asked for \(cuda\), and torch sees none"):
+        compare_synthetic(change(training__device="cuda"), tmp_path / "run", console=QUIET)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_disk_that_fills_up_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch reports it as a RuntimeError about a stream; the user is told about the disk, and what to do."""
+
+    def full(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0")
+
+    monkeypatch.setattr(training.torch, "save", full)
+    monkeypatch.setattr(
+        compare.shutil,
+        "disk_usage",
+        lambda path: SimpleNamespace(free=10**9 if not list(Path(path).rglob("metrics.csv")) else 0),
+    )
+    with pytest.raises(OSError, match=r"the disk of .*run is full; free some room, then go on with --resume"):
+        compare_synthetic(tiny(methods=["penalty"]), tmp_path / "run", console=QUIET)
+
+
+def test_a_loss_that_explodes_is_said_so(tmp_path: Path) -> None:
+    settings = change(training__lr=3e38, methods=["full_supervision"])
+    with pytest.raises(ValueError, match=r"not finite"):
+        compare_synthetic(settings, tmp_path / "run", console=QUIET)
+
+
+def test_ctrl_c_ends_with_one_message_and_resume_goes_on(tmp_path: Path) -> None:
+    """The real thing: a process, a signal, an exit status, and the command it names."""
+    out = tmp_path / "run"
+    options = ["--methods", "penalty", "--data.size", "24", "--data.train", "40", "--data.validation", "4"]
+    options += ["--training.epochs", "400", "--training.device", "cpu", "--network.class_path", "torch.nn.Conv2d"]
+    options += ["--network.init_args", json.dumps(TINY_NETWORK.init_args)]
+    command = [sys.executable, "-m", "ringfence", "compare", "synthetic"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*command, *options, "--out", str(out)], stderr=subprocess.PIPE, text=True, env=environment
+    )
+    metrics = out / "seed-0" / "penalty" / "metrics.csv"
+    until = time.monotonic() + 120
+    while not (metrics.exists() and (metrics.parent / "last.ckpt").exists()) and time.monotonic() < until:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert (
+        f"stopped. Every finished epoch is kept; go on with: ringfence compare synthetic --out {out} --resume"
+        in errors
+    )
+    done = len(rows(out, "penalty"))
+    assert 1 <= done < 400
+    from ringfence.cli.compare import _begun
+
+    begun = _begun(str(out))
+    assert begun.training.epochs == 400
+    assert begun.methods == ["penalty"]

@@ -1,0 +1,94 @@
+"""The module: its loss and its Dice against what one computes by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import ndimage, special
+from torch import nn
+
+import ringfence as rf
+from ringfence.weak.module import WeakSegmentation, dice
+from ringfence.weak.networks import Tempered
+from ringfence.weak.settings import DataSettings
+from ringfence.weak.synthetic_task import synthetic_task
+
+TASK = synthetic_task(DataSettings(size=24, train=6, validation=4), seed=3)
+
+
+def module(fence: rf.Method | None, unit: str = "pixels", **options: object) -> WeakSegmentation:
+    torch.manual_seed(0)
+    network = Tempered(nn.Conv2d(1, 2, 5, padding="same"), prior=0.05)
+    return WeakSegmentation(network, fence, TASK.limits(unit), TASK.train, TASK.validation, **options)
+
+
+@pytest.mark.parametrize("unit", ["pixels", "relative"])
+def test_the_loss_is_the_barrier_of_sizes_and_centroids(unit: str) -> None:
+    """Against float64 sums, scipy's centre of mass, and the formula of ψ_t written out."""
+    t, rows = 2.0, torch.tensor([4, 1, 2])
+    model = module(rf.LogBarrier(t, reduction="batchmean"), unit)
+    batch = {name: tensor[rows] for name, tensor in TASK.train.items()} | {"index": rows}
+    loss = model.training_step(batch, 0)
+
+    def psi(z: float) -> float:
+        return -math.log(-z) / t if z <= -1 / t**2 else t * z - math.log(1 / t**2) / t + 1 / t
+
+    with torch.no_grad():
+        logits = model(batch["image"]).double().numpy()
+    expected = 0.0
+    for row, number in zip(logits, rows.tolist(), strict=True):
+        probability = special.softmax(row, axis=0)[1]
+        truth = TASK.train["mask"][number, 0].numpy()
+        size, slack = truth.sum(), 20 * 24 / 256
+        scale = size if unit == "relative" else 1.0
+        expected += psi((0.9 * size - probability.sum()) / scale) + psi((probability.sum() - 1.1 * size) / scale)
+        scale = 10 * slack if unit == "relative" else 1.0
+        for found, wanted in zip(ndimage.center_of_mass(probability), ndimage.center_of_mass(truth), strict=True):
+            expected += psi((wanted - slack - found) / scale) + psi((found - wanted - slack) / scale)
+    assert loss.item() == pytest.approx(expected / 3, rel=1e-4)
+
+
+def test_full_supervision_is_cross_entropy() -> None:
+    model = module(None, supervised=True)
+    batch = TASK.train | {"index": torch.arange(6)}
+    with torch.no_grad():
+        log_softmax = special.log_softmax(model(batch["image"]).double().numpy(), axis=1)
+    truth = batch["mask"][:, 0].numpy()
+    expected = -np.where(truth, log_softmax[:, 1], log_softmax[:, 0]).mean()
+    assert model.training_step(batch, 0).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_masks_and_limits_add_up() -> None:
+    batch = TASK.train | {"index": torch.arange(6)}
+    limits = module(rf.Penalty()).training_step(batch, 0)
+    masks = module(None, supervised=True).training_step(batch, 0)
+    both = module(rf.Penalty(), supervised=True).training_step(batch, 0)
+    torch.testing.assert_close(both, limits + masks)
+
+
+def test_a_module_with_nothing_to_learn_from_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing to learn from: give a fence, or supervised=True"):
+        module(None)
+
+
+def test_dice_against_its_formula() -> None:
+    logits = torch.randn(5, 3, 6, 7)
+    labels = torch.randint(0, 3, (5, 6, 7))
+    masks = torch.stack([labels == 1, labels == 2], dim=1)
+    scores = dice(logits, masks)
+    found = logits.argmax(dim=1)
+    for row in range(5):
+        for place, name in enumerate((1, 2)):
+            p, y = (found[row] == name).numpy(), (labels[row] == name).numpy()
+            assert scores[row, place].item() == pytest.approx(2 * (p & y).sum() / (p.sum() + y.sum()))
+
+
+def test_dice_of_empty_masks() -> None:
+    empty, full = torch.zeros(1, 1, 4, 4, dtype=torch.bool), torch.ones(1, 1, 4, 4, dtype=torch.bool)
+    nothing = torch.tensor([1.0, 0.0]).view(1, 2, 1, 1).expand(1, 2, 4, 4)
+    assert dice(nothing, empty).item() == 1.0
+    assert dice(nothing, full).item() == 0.0
+    assert dice(nothing.flip(1), empty).item() == 0.0

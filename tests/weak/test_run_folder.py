@@ -1,0 +1,96 @@
+"""A run's folder: never overwritten, resumed only as it was begun, files whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringfence.weak.history import as_csv
+from ringfence.weak.run_folder import open_run_folder, stored_config, write_text
+
+CONFIG = {"seeds": [0, 1], "data": {"size": 64, "radius": None}, "network": {"class_path": "a.B"}}
+
+
+def test_a_new_folder_says_what_was_asked_and_where_it_ran(tmp_path: Path) -> None:
+    folder = open_run_folder(tmp_path / "a" / "b", CONFIG, resume=False)
+    assert stored_config(folder.path) == CONFIG
+    facts = json.loads((folder.path / "environment.json").read_text())
+    assert {"ringfence", "python", "torch", "monai", "cpu", "gpu", "commit", "command", "started"} <= set(facts)
+
+
+def test_another_run_is_never_overwritten(tmp_path: Path) -> None:
+    folder = open_run_folder(tmp_path / "run", CONFIG, resume=False)
+    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    with pytest.raises(
+        FileExistsError, match="run already holds another run: go on with it by --resume, or name a new"
+    ):
+        open_run_folder(folder.path, CONFIG, resume=False)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(FileExistsError, match="mine already holds other files: name a new folder with --out"):
+        open_run_folder(tmp_path / "mine", CONFIG, resume=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileExistsError, match="file is a file; a run needs a folder"):
+        open_run_folder(tmp_path / "file", CONFIG, resume=False)
+    assert before == {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    (tmp_path / "empty").mkdir()
+    open_run_folder(tmp_path / "empty", CONFIG, resume=False)  # an empty one is new
+
+
+def test_a_run_goes_on_as_it_was_begun_or_not_at_all(tmp_path: Path) -> None:
+    folder = open_run_folder(tmp_path / "run", CONFIG, resume=False)
+    assert open_run_folder(folder.path, CONFIG, resume=True) == folder
+    changed = CONFIG | {"seeds": [0], "data": {"size": 32, "radius": None}}
+    with pytest.raises(
+        ValueError, match=r"this differs:\n  data.size: was 64, now 32\n  seeds: was \[0, 1\], now \[0\]"
+    ):
+        open_run_folder(folder.path, changed, resume=True)
+    with pytest.raises(FileNotFoundError, match=r"nothing holds no run \(there is no config.yaml in it\)"):
+        open_run_folder(tmp_path / "nothing", CONFIG, resume=True)
+
+
+def test_a_disk_without_room_is_noticed_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = open_run_folder(tmp_path / "run", CONFIG, resume=False)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4_000_000))
+    folder.check_room(2_000_000)
+    with pytest.raises(
+        OSError,
+        match=r"run: the run needs about 10 MB and the disk has 4 MB left; free some, or choose another --out",
+    ):
+        folder.check_room(9_000_000)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    write_text(file, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(file, "new \ud800")
+    assert file.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["dice", "t", "stability"]), st.floats(-1e6, 1e6), min_size=1),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_rows_with_different_columns_read_back(rows: list[dict[str, float]]) -> None:
+    import csv
+    import io
+
+    read = list(csv.DictReader(io.StringIO(as_csv(rows))))
+    assert len(read) == len(rows)
+    for before, after in zip(rows, read, strict=True):
+        for name in ("dice", "t", "stability"):
+            if name in before:
+                assert float(after[name]) == pytest.approx(before[name], rel=1e-5, abs=1e-300)
+            else:
+                assert not after.get(name)
