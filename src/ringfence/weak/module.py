@@ -136,7 +136,7 @@ class WeakSegmentation(pl.LightningModule):
                 group["lr"] = self.lr * (1.0 + math.cos(math.pi * self.current_epoch / epochs)) / 2.0
 
     def on_validation_epoch_start(self) -> None:
-        """Log the mean training loss: validation comes last in an epoch, before callbacks look at what was logged."""
+        """Log the mean training loss: validation comes last in an epoch, before callbacks read what was logged."""
         losses, self._losses = torch.stack(self._losses), []
         if not bool(losses.isfinite().all()):
             raise ValueError(

@@ -133,7 +133,7 @@ def _precision(precision: str, accelerator: str) -> Literal["bf16-mixed", "32-tr
 
 
 def _tensorboard(path: Path) -> TensorBoardLogger:
-    require("tensorboard", "training.tensorboard", "train")
+    require("tensorboard", "training.tensorboard", "tensorboard")
     return TensorBoardLogger(path, name=None, version="tensorboard")
 
 
