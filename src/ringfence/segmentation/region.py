@@ -53,7 +53,9 @@ class Region:
                 f"got {list(logits.shape)}"
             )
         self.classes = _checked_classes(classes, logits.shape[1])
-        scaled = logits.to(computing_dtype(logits.dtype)) / positive_number("temperature", temperature)
+        scaled = logits.to(computing_dtype(logits.dtype))
+        if positive_number("temperature", temperature) != 1.0:  # a pass over the logits saved
+            scaled = scaled / temperature
         if logits.shape[1] == 1:
             self.probabilities = scaled.sigmoid()
         else:

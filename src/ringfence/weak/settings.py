@@ -88,8 +88,8 @@ class MethodSettings:
 class LagrangianSettings(MethodSettings):
     """Standard Lagrangian: λ per image and constraint, projected dual ascent once an epoch."""
 
-    unit: Unit = option("relative", "what its residuals are measured in")
-    dual_lr: float = option(0.1, "dual learning rate")
+    unit: Unit = option("pixels", "what its residuals are measured in")
+    dual_lr: float = option(10.0, "dual learning rate")
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class ReLULagrangianSettings(MethodSettings):
     """ReLU Lagrangian (Nandwani et al.): one λ per constraint kind, on the violation alone."""
 
     unit: Unit = option("relative", "what its residuals are measured in")
-    dual_lr: float = option(10.0, "dual learning rate")
+    dual_lr: float = option(1.0, "dual learning rate")
     interval: int = option(10, "steps before the first dual step")
     growth: int = option(1, "how many steps longer each interval is than the one before")
 
@@ -106,7 +106,9 @@ class ReLULagrangianSettings(MethodSettings):
 class PenaltySettings(MethodSettings):
     """Quadratic penalty: γ max(0, f)²."""
 
-    unit: Unit = option("relative", "what its residuals are measured in")
+    temperature: float = option(0.2, "the logits are divided by it; below 1 sharpens")
+    final_temperature: float = option(0.2, "where it gets to by the last epoch, by equal ratios")
+    unit: Unit = option("pixels", "what its residuals are measured in")
     strength: float = option(1.0, "γ")
     mu: float = option(1.0, "growth of γ per epoch")
 
@@ -115,8 +117,8 @@ class PenaltySettings(MethodSettings):
 class LogBarrierSettings(MethodSettings):
     """Log-barrier extension: ψ_t(f)."""
 
-    unit: Unit = option("pixels", "what its residuals are measured in")
-    t: float = option(1.0, "the first t")
+    unit: Unit = option("relative", "what its residuals are measured in")
+    t: float = option(5.0, "the first t")
     mu: float = option(1.3, "growth of t per epoch")
 
 
@@ -125,7 +127,7 @@ class AugmentedLagrangianSettings(MethodSettings):
     """Augmented Lagrangian, our extra row: λ per image and constraint, with a quadratic term of strength ρ."""
 
     unit: Unit = option("relative", "what its residuals are measured in")
-    rho: float = option(1.0, "ρ, and the dual learning rate")
+    rho: float = option(10.0, "ρ, and the dual learning rate")
     mu: float = option(1.0, "growth of ρ per epoch")
 
 
@@ -180,6 +182,9 @@ SCALES: Final[Mapping[str, CompareSettings]] = {
         data=DataSettings(size=256, train=1000, validation=100),
         network=NetworkSettings(init_args=_WIDTH_16),
         training=TrainingSettings(epochs=50, batch_size=8, lr=1e-3),
+        lagrangian=LagrangianSettings(dual_lr=0.1),
+        relu_lagrangian=ReLULagrangianSettings(dual_lr=100.0),
+        penalty=PenaltySettings(temperature=1.0, final_temperature=0.1),
         log_barrier=LogBarrierSettings(t=1.0, mu=1.1),
     ),
 }
