@@ -50,7 +50,8 @@ def main() -> None:
         seconds[str(size)] = statistics.median(one[BASE] for one in rounds)
         print(size, ratios[str(size)], seconds[str(size)], flush=True)
     record = {
-        "command": f"python benchmarks/synthetic_cost.py --scale {options.scale} --rounds {options.rounds}",
+        "command": f"python benchmarks/synthetic_cost.py --scale {options.scale} --rounds {options.rounds} "
+        f"--batch-sizes {' '.join(map(str, options.batch_sizes))}",
         "seed": 0,
         "environment": environment() | {"commit": commit()},
         "base_epoch_seconds_by_batch_size": seconds

@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(FIRST))
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    where = environment() | {"commit": commit()}  # of the code as it is imported now
     settings = shortened(SCALES[options.scale], options.epochs)
     task = synthetic_task(settings.data, SEED)
     trainings = []
@@ -67,7 +68,7 @@ def main() -> None:
         "command": f"python benchmarks/tune_synthetic.py --scale {options.scale}"
         + (f" --epochs {options.epochs}" if options.epochs else ""),
         "seed": SEED,
-        "environment": environment() | {"commit": commit()},
+        "environment": where,
         "settings": asdict(settings),
         "trainings": trainings,
     }

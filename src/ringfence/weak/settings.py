@@ -40,17 +40,18 @@ class NetworkSettings:
     """The network: any torch.nn.Module from images [B, 1, H, W] to logits [B, 2, H, W]."""
 
     class_path: str = option(
-        "monai.networks.nets.BasicUNet", "the class, as one would import it; your own too (my_module.MyNetwork)"
+        "monai.networks.nets.SegResNet", "the class, as one would import it; your own too (my_module.MyNetwork)"
     )
     init_args: dict[str, Any] = option(
         {
             "spatial_dims": 2,
             "in_channels": 1,
             "out_channels": 2,
-            "features": [8, 8, 16, 32, 64, 8],
-            "act": "relu",
+            "init_filters": 8,
+            "blocks_down": [1, 1, 1],
+            "blocks_up": [1, 1],
             "norm": "batch",
-            "upsample": "nontrainable",
+            "upsample_mode": "nontrainable",
         },
         "its arguments by name; dropped when another class_path is given without them",
     )
@@ -60,7 +61,7 @@ class NetworkSettings:
 class TrainingSettings:
     """How every method trains."""
 
-    epochs: int = option(8, "passes over the training images")
+    epochs: int = option(6, "passes over the training images")
     batch_size: int = option(4, "images a step")
     lr: float = option(3e-3, "Adam's first learning rate")
     schedule: Literal["cosine", "constant"] = option("cosine", "how the learning rate goes from there to the end")
@@ -119,7 +120,7 @@ class LogBarrierSettings(MethodSettings):
 
     unit: Unit = option("relative", "what its residuals are measured in")
     t: float = option(5.0, "the first t")
-    mu: float = option(1.3, "growth of t per epoch")
+    mu: float = option(1.1, "growth of t per epoch")
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ SCALES: Final[Mapping[str, CompareSettings]] = {
     "paper": CompareSettings(
         seeds=[0, 1, 2],
         data=DataSettings(size=256, train=1000, validation=100),
-        network=NetworkSettings(init_args=_WIDTH_16),
+        network=NetworkSettings("monai.networks.nets.BasicUNet", _WIDTH_16),
         training=TrainingSettings(epochs=50, batch_size=8, lr=1e-3),
         lagrangian=LagrangianSettings(dual_lr=0.1),
         relu_lagrangian=ReLULagrangianSettings(dual_lr=100.0),

@@ -115,7 +115,9 @@ def _keep_outputs(module: WeakSegmentation, task: SyntheticTask, run: OneRun) ->
     with torch.no_grad():
         predicted = module(images.to(module.device)).argmax(dim=1).to(torch.uint8).cpu()
     truth = task.validation["mask"][:PICTURES, 0]
-    torch.save({"image": images[:, 0], "truth": truth, "predicted": predicted}, run.path / "pictures.pt")
+    kept = {"image": images[:, 0], "truth": truth, "predicted": predicted}
+    # cloned, because torch saves all that a slice was cut from
+    torch.save({name: tensor.clone() for name, tensor in kept.items()}, run.path / "pictures.pt")
     weights = {name: tensor.cpu() for name, tensor in module.network.state_dict().items()}
     torch.save(weights, run.path / "weights.pt")
 
