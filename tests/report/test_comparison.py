@@ -80,6 +80,12 @@ def test_a_single_seed_has_no_spread_between_seeds(folder: Path) -> None:
     assert "±" not in table_markdown(comparison).split("DSC:")[0]
 
 
+def test_a_row_with_fewer_seeds_says_so(folder: Path) -> None:
+    (folder / "seed-7" / "full_supervision" / "metrics.csv").unlink()
+    assert "| Full supervision (1 of 2 seeds) |" in table_markdown(read_comparison(folder))
+    assert "| Log-barrier extension |" in table_markdown(read_comparison(folder))
+
+
 def test_the_first_epoch_has_no_stability(folder: Path) -> None:
     assert math.isnan(read_comparison(folder).epochs["log_barrier"][0][0]["stability"])
 
@@ -92,6 +98,14 @@ def test_figures_are_drawn(folder: Path) -> None:
         if file.suffix == ".png":
             picture = imread(file)
             assert picture.std() > 0.02, file.name  # something is on it
+
+
+def test_a_report_elsewhere_keeps_the_numbers_beside_it(folder: Path) -> None:
+    elsewhere = folder / "results"
+    write_report(read_comparison(folder), elsewhere)
+    again = read_comparison(elsewhere)
+    assert str(again.epochs) == str(read_comparison(folder).epochs)  # as text, since NaN is not equal to itself
+    assert "pictures.png" not in [file.name for file in write_report(again)]  # there are no predictions to draw
 
 
 def test_curves_of_one_epoch(folder: Path) -> None:

@@ -21,7 +21,9 @@ def run(arguments: Sequence[str]) -> str:
         "`ringfence compare` wrote, also of one that is still running.",
     )
     parser.add_argument("run", metavar="RUN", help="the comparison's folder")
-    parser.add_argument("--out", metavar="FOLDER", help="where the files go (default: into RUN)")
+    parser.add_argument(
+        "--out", metavar="FOLDER", help="another folder for them; it gets the run's config and metrics, too"
+    )
     options = parser.parse_args(arguments)
     return written_report(options.run, options.out)
 

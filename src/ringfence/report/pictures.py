@@ -17,18 +17,22 @@ OPACITY: Final = 0.35
 
 
 def pictures_figure(comparison: Comparison, path: str | Path) -> None:
-    """Draw the first validation images of the first seed into ``path``: a row for the truth, one a method."""
+    """Draw the first validation images of the first seed into ``path``: the truth, then a row for each method.
+
+    The white line is the truth's outline.
+    """
     require("matplotlib", "drawing", "plot")
     from matplotlib.figure import Figure
 
     rows, images = _rows(comparison)
-    count = len(images)
+    count, truth = len(images), rows[0][1]
     figure = Figure(figsize=(1.5 * count + 1.7, 1.5 * (len(rows) + 1)), layout="constrained")
     cells = figure.subplots(len(rows) + 1, count, squeeze=False)
     for column in range(count):
         cells[0][column].imshow(images[column].numpy(), cmap="gray", vmin=0, vmax=255)
         for row, (_, masks) in enumerate(rows, start=1):
             cells[row][column].imshow(overlay(images[column], masks[column]).numpy())
+            cells[row][column].contour(truth[column].float().numpy(), [0.5], colors="white", linewidths=0.8)
     titles = ["Image", *(title for title, _ in rows)]
     for row, title in enumerate(titles):
         first = cells[row][0]
@@ -36,7 +40,7 @@ def pictures_figure(comparison: Comparison, path: str | Path) -> None:
         for axes in cells[row]:
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=80)
 
 
 def overlay(image: Tensor, mask: Tensor) -> Tensor:
@@ -46,19 +50,24 @@ def overlay(image: Tensor, mask: Tensor) -> Tensor:
     return (1.0 - OPACITY) * grey + OPACITY * tint
 
 
+def has_pictures(comparison: Comparison) -> bool:
+    """Whether a training of the first seed has finished, and left what to draw."""
+    return bool(_files(comparison))
+
+
+def _files(comparison: Comparison) -> dict[str, Path]:
+    folder = comparison.path / f"seed-{comparison.seeds[0]}"
+    files = {method: folder / method / "pictures.pt" for method in comparison.epochs}
+    return {method: file for method, file in files.items() if file.exists()}
+
+
 def _rows(comparison: Comparison) -> tuple[list[tuple[str, Tensor]], Tensor]:
     """Title and masks of each row, and the images."""
-    rows: list[tuple[str, Tensor]] = []
-    images = None
-    for method in comparison.epochs:
-        file = comparison.path / f"seed-{comparison.seeds[0]}" / method / "pictures.pt"
-        if not file.exists():
-            continue  # still training
-        kept = torch.load(file, weights_only=True)
-        if images is None:
-            images = kept["image"]
-            rows.append(("Truth", kept["truth"]))
-        rows.append((TITLES[method], kept["predicted"]))
-    if images is None:
+    kept = {method: torch.load(file, weights_only=True) for method, file in _files(comparison).items()}
+    if not kept:
         raise FileNotFoundError(f"{comparison.path}: no training has finished, so there are no pictures")
-    return rows, images
+    first = next(iter(kept.values()))
+    return [
+        ("Truth", first["truth"]),
+        *((TITLES[method], one["predicted"]) for method, one in kept.items()),
+    ], first["image"]

@@ -71,7 +71,7 @@ def _cells(comparison: Comparison) -> list[list[str]]:
     base = next((row.seconds for row in rows if row.method == "full_supervision"), math.nan)
     return [
         [
-            row.title,
+            _title(row, len(comparison.seeds)),
             _dice(row),
             "{:.3f} ({:.3f})".format(*PAPER[row.method]) if row.method in PAPER else "–",
             _percent(row.satisfaction),
@@ -80,6 +80,10 @@ def _cells(comparison: Comparison) -> list[list[str]]:
         ]
         for row in rows
     ]
+
+
+def _title(row: Row, seeds: int) -> str:
+    return row.title if row.seeds == seeds else f"{row.title} ({row.seeds} of {seeds} seeds)"
 
 
 def _dice(row: Row) -> str:

@@ -1,30 +1,45 @@
-"""Tables and figures of a comparison, beside its runs."""
+"""Tables and figures of a comparison, beside its runs or in a folder to keep."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from ringfence.report.barrier import barrier_figure
 from ringfence.report.comparison import Comparison
 from ringfence.report.curves import curves_figure
-from ringfence.report.pictures import pictures_figure
+from ringfence.report.pictures import has_pictures, pictures_figure
 from ringfence.report.table import table_csv, table_markdown
 
 
 def write_report(comparison: Comparison, out: str | Path | None = None) -> list[Path]:
     """Write ``table.csv``, ``table.md``, ``curves.png``, ``pictures.png`` and ``barrier.png``; returns their paths.
 
+    While nothing has finished training there are no pictures.
+
     Args:
         comparison: what ``read_comparison`` found.
-        out: another folder than the comparison's own.
+        out: another folder than the comparison's own; it also gets the run's config, environment and metrics, so
+            that the numbers stay beside what is made of them.
     """
     folder = Path(out) if out is not None else comparison.path
     folder.mkdir(parents=True, exist_ok=True)
-    names = ("table.csv", "table.md", "curves.png", "pictures.png", "barrier.png")
-    files = [folder / name for name in names]
+    if folder.resolve() != comparison.path.resolve():
+        _keep_numbers(comparison.path, folder)
+    files = [folder / "table.csv", folder / "table.md", folder / "curves.png", folder / "barrier.png"]
     files[0].write_text(table_csv(comparison), encoding="utf-8")
     files[1].write_text(table_markdown(comparison), encoding="utf-8")
     curves_figure(comparison, files[2])
-    pictures_figure(comparison, files[3])
-    barrier_figure(files[4])
+    barrier_figure(files[3])
+    if has_pictures(comparison):
+        files.insert(3, folder / "pictures.png")
+        pictures_figure(comparison, files[3])
     return files
+
+
+def _keep_numbers(run: Path, folder: Path) -> None:
+    for file in (run / "config.yaml", run / "environment.json", *run.glob("seed-*/*/metrics.csv")):
+        if file.exists():
+            copy = folder / file.relative_to(run)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
