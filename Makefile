@@ -4,13 +4,17 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.ready-docs
+DEMO   ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: help demo test lint format bench pictures docs wheel clean
+.PHONY: help demo examples test lint format bench pictures docs wheel clean five-seeds
 
 help:        ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(READY)    ## Run the quickstart: one network, five methods, do the limits hold? (CPU, under a minute)
+demo: $(READY)    ## The paper's first experiment, small: every method, table and figures (CPU, a few minutes)
+	$(BIN)/ringfence compare synthetic --out $(DEMO)
+
+examples: $(READY)  ## Run the examples: limits in a training loop, a certificate beside cvxpy's optimum (a minute)
 	$(BIN)/python examples/quickstart.py
 	$(BIN)/python examples/certificate.py
 
@@ -28,6 +32,10 @@ format: $(READY)  ## Rewrite the code in the house style
 
 bench: $(READY)   ## Measure the core (ratios, side by side) and write results/core/
 	$(BIN)/python benchmarks/core.py --rounds 15 --out results/core
+
+five-seeds: $(READY)  ## The demo with five seeds into results/synthetic/small/ (CPU, 20 minutes)
+	$(BIN)/ringfence compare synthetic --seeds 0 1 2 3 4 --out runs/five-seeds
+	$(BIN)/ringfence report runs/five-seeds --out results/synthetic/small
 
 pictures: $(READY)  ## Draw the figures of README and docs
 	$(BIN)/python docs/pictures/draw_barrier.py

@@ -1,0 +1,90 @@
+"""What upsampling, prior and temperature do for the methods of `ringfence compare synthetic`, at the small scale.
+
+    python benchmarks/ablate_synthetic.py --out results/synthetic/ablation-small
+
+Each row takes one of them away; the methods' own settings stay what they are. Seeds are those of the demo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ringfence.report.comparison import read_comparison
+from ringfence.report.environment import commit, environment
+from ringfence.weak.progress import ProgressBars
+from ringfence.weak.run_folder import RunFolder
+from ringfence.weak.settings import SCALES, CompareSettings
+from ringfence.weak.synthetic_task import synthetic_task
+from ringfence.weak.training import train
+
+METHODS = ("penalty", "log_barrier")
+
+
+def variants(settings: CompareSettings) -> dict[str, CompareSettings]:
+    """The settings with one thing changed each."""
+
+    def tempered(first: float, last: float) -> dict[str, Any]:
+        return {
+            method: replace(getattr(settings, method), temperature=first, final_temperature=last)
+            for method in METHODS
+        }
+
+    network = settings.network
+    chequered = replace(network, init_args=network.init_args | {"upsample_mode": "deconv"})
+    return {
+        "as shipped": settings,
+        "transposed convolutions": replace(settings, network=chequered),
+        "no prior": replace(settings, training=replace(settings.training, prior=None)),
+        "temperature 1 throughout": replace(settings, **tempered(1.0, 1.0)),
+        "temperature 0.1 throughout": replace(settings, **tempered(0.1, 0.1)),
+    }
+
+
+def main() -> None:
+    """Train, and write OUT.json and OUT.md."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    where = environment() | {"commit": commit()}
+    tasks = {seed: synthetic_task(SCALES["small"].data, seed) for seed in options.seeds}
+    found: dict[str, dict[str, list[float]]] = {}
+    for name, settings in variants(SCALES["small"]).items():
+        found[name] = {}
+        for method in METHODS:
+            found[name][method] = [dice_of(settings, tasks[seed], method, seed) for seed in options.seeds]
+            print(name, method, found[name][method], flush=True)
+    command = f"python benchmarks/ablate_synthetic.py --seeds {' '.join(map(str, options.seeds))}"
+    record = {"command": command, "environment": where, "dice_by_seed": found}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    lines = [
+        f"`{command}`: DSC of the last epoch at the small scale, mean and each seed; torch {where['torch']}, "
+        f"ringfence at {where['commit']}.",
+        "",
+        f"| | {' | '.join(METHODS)} |",
+        "|---" * (len(METHODS) + 1) + "|",
+    ]
+    for name, methods in found.items():
+        cells = [f"{statistics.fmean(one):.3f} ({', '.join(f'{x:.3f}' for x in one)})" for one in methods.values()]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    options.out.with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def dice_of(settings: CompareSettings, task: Any, method: str, seed: int) -> float:
+    """Dice after training one method with one seed."""
+    with tempfile.TemporaryDirectory() as folder, ProgressBars(Console(quiet=True), 1, 1) as bars:
+        train(settings, task, method, seed, RunFolder(Path(folder)).run(seed, method), bars)
+        return read_comparison(folder).rows()[0].dice
+
+
+if __name__ == "__main__":
+    main()
