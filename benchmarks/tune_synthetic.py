@@ -32,7 +32,7 @@ SEED = 100
 FIRST: dict[str, dict[str, Any]] = {
     "lagrangian": {"dual_lr": 0.1},
     "relu_lagrangian": {"dual_lr": 1.0},
-    "penalty": {},
+    "penalty": {"temperature": 1.0, "final_temperature": 0.1},
     "log_barrier": {"t": 1.0},
     "augmented_lagrangian": {"rho": 1.0},
 }
@@ -52,13 +52,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=list(SCALES), default="small")
     parser.add_argument("--epochs", type=int, help="fewer than the scale has; schedules shrink with them")
-    parser.add_argument("--methods", nargs="+", default=list(FIRST))
+    parser.add_argument("--methods", nargs="+", default=list(FIRST), help="tune these anew and keep OUT's others")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     where = environment() | {"commit": commit()}  # of the code as it is imported now
     settings = shortened(SCALES[options.scale], options.epochs)
     task = synthetic_task(settings.data, SEED)
-    trainings = []
+    trainings = earlier(options.out.with_suffix(".json"), options.methods)
     for method in options.methods:
         found = [attempt(settings, task, method, FIRST[method] | {"unit": unit}) for unit in ("pixels", "relative")]
         better = max(found, key=lambda one: (one["dice"], one["satisfaction"]))["setting"]
@@ -75,6 +75,14 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
+
+
+def earlier(record: Path, methods: list[str]) -> list[dict[str, Any]]:
+    """The trainings of an earlier record that are not made anew."""
+    if not record.exists():
+        return []
+    before: list[dict[str, Any]] = json.loads(record.read_text(encoding="utf-8"))["trainings"]
+    return [one for one in before if one["method"] not in methods]
 
 
 def shortened(settings: CompareSettings, epochs: int | None) -> CompareSettings:
