@@ -1,7 +1,7 @@
 """How the methods of `ringfence compare synthetic` were tuned: the same number of settings for each, written down.
 
     python benchmarks/tune_synthetic.py --scale small --out results/synthetic/tuning-small
-    python benchmarks/tune_synthetic.py --scale paper --epochs 10 --out results/synthetic/tuning-paper
+    python benchmarks/tune_synthetic.py --scale paper --epochs 8 --out results/synthetic/tuning-paper
 
 Every method has five trainings, with a seed (so images and first weights) that no reported result uses: two with
 its residuals in pixels and in relative units, then three other values of its own parameter in the better unit. A
@@ -58,7 +58,7 @@ def main() -> None:
     where = environment() | {"commit": commit()}  # of the code as it is imported now
     settings = shortened(SCALES[options.scale], options.epochs)
     task = synthetic_task(settings.data, SEED)
-    trainings = earlier(options.out.with_suffix(".json"), options.methods)
+    trainings = earlier(options.out.with_suffix(".json"), options.methods, settings)
     for method in options.methods:
         found = [attempt(settings, task, method, FIRST[method] | {"unit": unit}) for unit in ("pixels", "relative")]
         better = max(found, key=lambda one: (one["dice"], one["satisfaction"]))["setting"]
@@ -66,7 +66,8 @@ def main() -> None:
         trainings += found
     record = {
         "command": f"python benchmarks/tune_synthetic.py --scale {options.scale}"
-        + (f" --epochs {options.epochs}" if options.epochs else ""),
+        + (f" --epochs {options.epochs}" if options.epochs else "")
+        + (f" --methods {' '.join(options.methods)}" if set(options.methods) < set(FIRST) else ""),
         "seed": SEED,
         "environment": where,
         "settings": asdict(settings),
@@ -77,12 +78,15 @@ def main() -> None:
     options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
 
 
-def earlier(record: Path, methods: list[str]) -> list[dict[str, Any]]:
-    """The trainings of an earlier record that are not made anew."""
-    if not record.exists():
+def earlier(record: Path, methods: list[str], settings: CompareSettings) -> list[dict[str, Any]]:
+    """The trainings of an earlier record that are not made anew; it must be about the same task."""
+    if not record.exists() or set(FIRST) <= set(methods):
         return []
-    before: list[dict[str, Any]] = json.loads(record.read_text(encoding="utf-8"))["trainings"]
-    return [one for one in before if one["method"] not in methods]
+    before = json.loads(record.read_text(encoding="utf-8"))
+    for part in ("data", "network", "training"):
+        if before["settings"][part] != json.loads(json.dumps(asdict(getattr(settings, part)))):
+            raise SystemExit(f"{record} was tuned with another {part}: tune all methods anew")
+    return [one for one in before["trainings"] if one["method"] not in methods]
 
 
 def shortened(settings: CompareSettings, epochs: int | None) -> CompareSettings:

@@ -78,6 +78,44 @@ def test_a_printed_config_reads_back_as_itself(
     )  # the later wins
 
 
+def test_the_scale_may_stand_in_any_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text("scale: paper\n")
+    (tmp_path / "b.yaml").write_text("log_barrier: {t: 2.0}\n")
+    with pytest.raises(SystemExit):
+        main(
+            [
+                "compare",
+                "synthetic",
+                "--config",
+                str(tmp_path / "a.yaml"),
+                "--config",
+                str(tmp_path / "b.yaml"),
+                "--print_config",
+            ]
+        )
+    printed = yaml.safe_load(capsys.readouterr().out)
+    assert (printed["scale"], printed["data"]["size"], printed["log_barrier"]["t"]) == ("paper", 256, 2.0)
+
+
+def test_another_network_begins_without_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(
+            [
+                "compare",
+                "synthetic",
+                "--network.class_path",
+                "a.B",
+                "--network.init_args.in_channels",
+                "1",
+                "--print_config",
+            ]
+        )
+    assert yaml.safe_load(capsys.readouterr().out)["network"] == {
+        "class_path": "a.B",
+        "init_args": {"in_channels": 1},
+    }
+
+
 def test_a_run_its_report_and_its_resumption(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +185,9 @@ def test_without_out_the_run_goes_to_a_new_folder(
         (["compare", "synthetic", "--training.lr", "fast"], "training.lr: expected float. Got value: fast"),
         (["compare", "synthetic", "--training.epochs", "2.5"], "training.epochs: expected int. Got value: 2.5"),
         (["compare", "synthetic", "--log_barrier.unit", "cm"], "log_barrier.unit: expected one of 'pixels', 'relative'. Got value: cm"),
+        (["compare", "synthetic", "--scal", "paper"], "there is no option 'scal'; did you mean 'scale'?"),
+        (["compare", "synthetic", "--log-barrier.t", "5"], "there is no option 'log-barrier.t'; did you mean 'log_barrier.t'?"),
+        (["compare", "synthetic", "--out", ""], "--out needs the name of a folder"),
         (["compare", "synthetic", "--resume"], "--resume needs --out FOLDER: which run should go on?"),
         (["compare", "synthetic", "--config", "/nowhere.yaml"], "--config /nowhere.yaml: No such file or directory"),
         (["compare", "synthetic", "--out", "/nowhere/x", "--resume"], "/nowhere/x holds no run (there is no config.yaml in it)"),
@@ -169,6 +210,10 @@ def test_a_mistake_gets_one_message(arguments: list[str], message: str, capsys: 
         ("training: {ephocs: 1}\n", "there is no option 'training.ephocs'; did you mean 'training.epochs'?"),
         ("sedes: [1]\n", "there is no option 'sedes'; did you mean 'seeds'?"),
         ("seeds: one\n", "seeds:"),
+        ("seeds: 3\n", "one of methods, seeds is not a list in the file of --config: write [it]"),
+        ("training:\n", "the file of --config holds no settings: a name with nothing below it"),
+        ("data: 5\n", "data has settings of its own, as in data.size; got 5"),
+        ("training: {schedule: null}\n", "training.schedule must have a value; leave the line out for the default"),
         ("a: [1\n", "is not YAML"),
     ],
 )

@@ -13,7 +13,7 @@ import torch
 
 from ringfence.report.comparison import PAPER, TITLES, read_comparison
 from ringfence.report.curves import curves_figure
-from ringfence.report.pictures import GREEN, OPACITY, RED, overlay
+from ringfence.report.pictures import GREEN, OPACITY, RED, _rows, has_pictures, overlay, pictures_figure
 from ringfence.report.table import table_csv, table_markdown
 from ringfence.report.write import write_report
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
                 lines.append(f"{epoch},{dice},{satisfied},{'' if epoch == 1 else stable},{seconds}")
             (run / "metrics.csv").write_text("\n".join(lines) + "\n")
             image, mask = torch.zeros(2, 8, 8, dtype=torch.uint8), torch.zeros(2, 8, 8, dtype=torch.bool)
-            torch.save({"image": image, "truth": mask, "predicted": mask.to(torch.uint8)}, run / "pictures.pt")
+            torch.save({"image": image, "truth": mask, "predicted": (~mask).to(torch.uint8)}, run / "pictures.pt")
     return tmp_path
 
 
@@ -67,6 +67,8 @@ def test_tables_hold_those_numbers_beside_the_papers(folder: Path) -> None:
         f"| {TITLES['log_barrier']} | {row.dice:.3f} ± {row.between_seeds:.3f} ({row.spread:.3f}) | 0.945 (0.001) |"
         in markdown
     )
+    base = comparison.rows()[1].seconds
+    assert f"| {row.seconds / base:.2f} × |" in markdown
     assert "over 2 seeds" in markdown
     assert "last 4 of 20 epochs" in markdown
 
@@ -108,10 +110,57 @@ def test_a_report_elsewhere_keeps_the_numbers_beside_it(folder: Path) -> None:
     assert "pictures.png" not in [file.name for file in write_report(again)]  # there are no predictions to draw
 
 
-def test_curves_of_one_epoch(folder: Path) -> None:
+def test_curves_are_the_means_over_seeds(folder: Path) -> None:
+    figure = curves_figure(read_comparison(folder), folder / "curves.png")
+    for axes, column in zip(figure.axes, (1, 2, 0), strict=True):
+        for line, method in zip(axes.get_lines(), METHODS, strict=True):
+            expected = np.mean([numbers(method, seed)[:, column] for seed in SEEDS], axis=0)
+            first = 1 if column == 2 else 0  # the first epoch has no stability
+            assert line.get_xdata() == pytest.approx(np.arange(1 + first, EPOCHS + 1))
+            assert line.get_ydata() == pytest.approx(expected[first:])
+
+
+def test_curves_of_one_epoch_are_points(folder: Path) -> None:
     for file in folder.rglob("metrics.csv"):
         file.write_text("\n".join(file.read_text().splitlines()[:2]) + "\n")
-    curves_figure(read_comparison(folder), folder / "curves.png")
+    figure = curves_figure(read_comparison(folder), folder / "curves.png")
+    assert all(line.get_marker() == "o" for line in figure.axes[0].get_lines())
+
+
+def test_pictures_show_what_each_method_found(folder: Path) -> None:
+    rows, _ = _rows(read_comparison(folder))
+    assert [title for title, _ in rows] == ["Truth", *(TITLES[method] for method in METHODS)]
+    assert not rows[0][1].any()
+    assert all(masks.all() for _, masks in rows[1:])
+
+
+def test_pictures_are_of_a_seed_that_has_finished(folder: Path) -> None:
+    for method in METHODS:
+        (folder / "seed-0" / method / "pictures.pt").unlink()
+    assert has_pictures(read_comparison(folder))  # seed 7's
+    (folder / "seed-7" / METHODS[0] / "pictures.pt").write_bytes(b"junk")
+    with pytest.raises(ValueError, match=r"pictures.pt is damaged \(\w+\): remove it to leave that method out"):
+        pictures_figure(read_comparison(folder), folder / "pictures.png")
+
+
+def test_an_unfinished_training_says_so(folder: Path) -> None:
+    (folder / "config.yaml").write_text("seeds:\n- 0\ntraining:\n  batch_size: 4\n  epochs: 30\n  lr: 1\n")
+    comparison = read_comparison(folder)
+    assert comparison.length == 30
+    assert "| Log-barrier extension (epoch 20 of 30) |" in table_markdown(comparison)
+
+
+def test_another_runs_folder_is_not_written_to(folder: Path) -> None:
+    other = folder / "other"
+    write_report(read_comparison(folder), other)
+    write_report(read_comparison(folder), other)  # the same run's: brought up to date
+    (other / "config.yaml").write_text("another: run\n")
+    before = {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
+    with pytest.raises(
+        FileExistsError, match=r"other holds another run: name a new folder with --out. Nothing was changed"
+    ):
+        write_report(read_comparison(folder), other)
+    assert before == {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
 
 
 def test_overlays_are_green_within_the_mask_and_red_outside() -> None:

@@ -17,6 +17,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from ringfence.segmentation import Region
 from ringfence.weak import compare, training
 from ringfence.weak.compare import compare_synthetic
 from ringfence.weak.progress import ProgressBars
@@ -77,7 +78,7 @@ def test_every_method_is_measured_in_every_epoch(finished: Path, method: str) ->
 def test_schedules_follow_the_epochs(finished: Path) -> None:
     settings = tiny()
     epochs = rows(finished, "log_barrier")
-    assert [float(row["t"]) for row in epochs] == pytest.approx([5.0, 5.5, 6.05])
+    assert [float(row["t"]) for row in epochs] == pytest.approx([1.0, 1.1, 1.21])
     assert [float(row["temperature"]) for row in epochs] == pytest.approx([1.0, 0.1**0.5, 0.1], rel=1e-4)
     cosine = [settings.training.lr * share for share in (1.0, 0.75, 0.25)]  # (1 + cos(π e/3)) / 2
     assert [float(row["lr"]) for row in epochs] == pytest.approx(cosine)
@@ -150,12 +151,68 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
     assert rows(tmp_path / "run", "penalty")
 
 
+def test_a_checkpoint_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper, file = training.WholeCheckpoints(), tmp_path / "last.ckpt"
+    keeper.save_checkpoint({"epoch": 1}, file)
+
+    def interrupted(checkpoint: object, path: Path) -> None:
+        Path(path).write_bytes(b"half of it")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training.torch, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        keeper.save_checkpoint({"epoch": 2}, file)
+    assert torch.load(file, weights_only=True) == {"epoch": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["last.ckpt"]
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    settings = tiny(methods=["penalty"])
+    folder = compare_synthetic(settings, tmp_path / "run", console=QUIET).path / "seed-0" / "penalty"
+    (folder / "result.json").unlink()
+    (folder / "last.ckpt").write_bytes(b"junk")
+    with pytest.raises(
+        ValueError, match=r"last.ckpt is damaged \(\w+\): remove it to train this method from its beginning"
+    ):
+        compare_synthetic(settings, tmp_path / "run", resume=True, console=QUIET)
+
+
+def test_validation_is_not_part_of_an_epochs_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = training.WeakSegmentation.validation_step
+
+    def slow(self: object, *args: object) -> None:
+        time.sleep(0.5)
+        honest(self, *args)
+
+    monkeypatch.setattr(training.WeakSegmentation, "validation_step", slow)
+    folder = compare_synthetic(tiny(methods=["penalty"]), tmp_path / "run", console=QUIET).path
+    row = rows(folder, "penalty")[-1]
+    assert float(row["seconds_validation"]) >= 0.5
+    assert float(row["seconds_train"]) < float(row["seconds_validation"])
+
+
+def test_the_logged_multipliers_are_the_barriers(finished: Path) -> None:
+    """λ of the last epoch, from the formula and the kept weights: per image, whatever the batch."""
+    settings, task = tiny(), synthetic_task(tiny().data, 0)
+    module = training.make_module(settings, task, "log_barrier", 0)
+    module.network.load_state_dict(
+        torch.load(finished / "seed-0" / "log_barrier" / "weights.pt", weights_only=True)
+    )
+    with torch.no_grad():
+        region = Region(module.eval()(task.validation["image"]))
+    row, t = rows(finished, "log_barrier")[-1], 1.1**2
+    f = task.limits(settings.log_barrier.unit)(region, task.validation)["size"].f.double()
+    expected = torch.where(f <= -1 / t**2, -1 / (t * f), t)
+    assert float(row["mean_multiplier/size"]) == pytest.approx(expected.mean().item(), rel=1e-3)
+    assert float(row["max_multiplier/size"]) == pytest.approx(expected.max().item(), rel=1e-3)
+
+
 def test_a_finished_training_is_not_done_again(tmp_path: Path) -> None:
     settings = tiny(methods=["penalty"])
     folder = compare_synthetic(settings, tmp_path / "run", console=QUIET).path
-    files = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    files = {path: path.stat().st_mtime_ns for path in (folder / "seed-0").rglob("*") if path.is_file()}
     compare_synthetic(settings, folder, resume=True, console=QUIET)
-    assert files == {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    assert files == {path: path.stat().st_mtime_ns for path in (folder / "seed-0").rglob("*") if path.is_file()}
 
 
 def test_a_seed_has_images_weights_and_an_order_of_its_own(tmp_path: Path) -> None:
@@ -189,7 +246,23 @@ def test_bars_with_the_time_left_where_there_is_one(tmp_path: Path) -> None:
     assert "all epochs" in text
     assert "6/6" in text
     assert "seed 0, log barrier: DSC" in text
-    assert "left" in text
+
+
+def test_the_time_left_is_that_of_what_is_left() -> None:
+    """Bars move once an epoch, and an epoch may take minutes; what an earlier session did is not this one's pace."""
+    clock = [0.0]
+    bars = ProgressBars(QUIET, trainings=4, epochs=5)
+    bars._progress.get_time = lambda: clock[0]
+    bars._progress.start_task(bars._all)
+    bars.skip()
+    bars.skip()
+    bars.begin("third", done=1)
+    for _ in range(3):
+        clock[0] += 100.0
+        bars.epoch("third")
+    task = bars._progress.tasks[0]
+    assert (task.completed, task.total) == (3, 9)
+    assert task.time_remaining == pytest.approx(600.0, rel=0.01)
 
 
 def change(**values: object) -> CompareSettings:
@@ -209,6 +282,7 @@ def change(**values: object) -> CompareSettings:
         (change(seeds=[1, 1]), r"seeds needs at least one, each once; got \[1, 1\]"),
         (change(seeds=[-1]), "seeds must be from 0 to"),
         (change(data__radius=13.0), "a disc of radius 13 does not fit an image of 24×24 pixels"),
+        (change(data__radius=0.3), "a disc of radius 0.3 may lie between pixels: give at least 0.707"),
         (change(data__train=0), "data.train must be above 0, got 0"),
         (change(data__size_slack=1.5), r"slack is a share from 0 to 1, got 1\.5"),
         (change(data__centroid_slack=0.0), "data.centroid_slack must be above 0, got 0"),
@@ -289,3 +363,14 @@ def test_ctrl_c_ends_with_one_message_and_resume_goes_on(tmp_path: Path) -> None
     begun = _begun(str(out))
     assert begun.training.epochs == 400
     assert begun.methods == ["penalty"]
+    process = subprocess.Popen(
+        [*command, "--out", str(out), "--resume"], stderr=subprocess.PIPE, text=True, env=environment
+    )
+    while len(rows(out, "penalty")) <= done and time.monotonic() < until:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    epochs = [int(row["epoch"]) for row in rows(out, "penalty")]
+    assert epochs == list(range(1, len(epochs) + 1))  # it went on, and lost nothing
+    assert len(epochs) > done

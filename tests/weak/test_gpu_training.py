@@ -1,17 +1,22 @@
-"""On a real GPU: CUDA graphs train the network that plain launches train, and every method runs there."""
+"""On a real GPU: CUDA graphs give the loss and the gradient of plain launches, and every method trains there."""
 
 from __future__ import annotations
 
 import csv
+import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from rich.console import Console
 
 from ringfence.weak.compare import compare_synthetic
+from ringfence.weak.module import WeakSegmentation
 from ringfence.weak.settings import METHODS, SCALES, CompareSettings
+from ringfence.weak.synthetic_task import synthetic_task
+from ringfence.weak.training import make_module
 
 pytestmark = pytest.mark.gpu
 
@@ -30,21 +35,39 @@ def rows(folder: Path, method: str) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
+def on_the_gpu(method: str) -> WeakSegmentation:
+    module = make_module(settings(), synthetic_task(settings().data, 0), method, 0).to("cuda")
+    module._trainer = SimpleNamespace(precision="32-true")
+    return module.train()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_replayed_step_is_the_plain_one(method: str) -> None:
+    plain, graphed = on_the_gpu(method), on_the_gpu(method)
+    batches = list(plain.train_dataloader())
+    before = {name: tensor.clone() for name, tensor in graphed.network.state_dict().items()}
+    graphed._capture(batches[0])
+    for name, tensor in graphed.network.state_dict().items():
+        assert torch.equal(tensor, before[name]), f"recording changed {name}"
+    for batch in (batches[1], batches[2]):  # not the one that was recorded
+        losses = [module.training_step(batch, 0) for module in (plain, graphed)]
+        torch.testing.assert_close(losses[1], losses[0], rtol=1e-3, atol=1e-5)
+        for module, loss in zip((plain, graphed), losses, strict=True):
+            module.zero_grad()
+            if loss.requires_grad:
+                loss.backward()
+        for (name, one), other in zip(plain.network.named_parameters(), graphed.network.parameters(), strict=True):
+            if one.grad is not None and other.grad is not None:
+                scale = float(one.grad.abs().max())
+                torch.testing.assert_close(other.grad, one.grad, rtol=1e-2, atol=1e-2 * scale, msg=name)
+    assert not graphed._graphed.fits(batches[-1])  # 18 images: the last batch has two
+
+
 @pytest.mark.parametrize("precision", ["32", "bf16"])
-def test_graphs_train_as_plain_launches_do(tmp_path: Path, precision: str) -> None:
-    """18 images in batches of 4: the last one of an epoch is smaller, and is not replayed."""
-    torch.backends.cudnn.deterministic = True
-    try:
-        losses = {}
-        for graphs in (True, False):
-            asked = settings(cuda_graphs=graphs, precision=precision)
-            folder = compare_synthetic(asked, tmp_path / str(graphs), console=Console(quiet=True)).path
-            losses[graphs] = {m: [float(row["train_loss"]) for row in rows(folder, m)] for m in METHODS}
-    finally:
-        torch.backends.cudnn.deterministic = False
+def test_every_method_trains_from_graphs(tmp_path: Path, precision: str) -> None:
+    folder = compare_synthetic(settings(precision=precision), tmp_path / "run", console=Console(quiet=True)).path
     for method in METHODS:
-        tolerance = 2e-2 if precision == "32" else 2e-1  # other kernels may be chosen, and steps amplify it
-        assert losses[True][method] == pytest.approx(losses[False][method], rel=tolerance, abs=1e-4), method
+        assert all(math.isfinite(float(row["train_loss"])) for row in rows(folder, method))
 
 
 def test_compile_is_an_option(tmp_path: Path) -> None:

@@ -65,6 +65,13 @@ def test_a_network_in_the_current_folder_is_found(tmp_path: Path, monkeypatch: p
     assert network.weight.shape == (2, 1, 5, 5)
 
 
+def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_nets.py").write_text("class Net(\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"'broken_nets' cannot be imported: SyntaxError"):
+        build_network("broken_nets.Net", {})
+
+
 @pytest.mark.parametrize(
     ("class_path", "arguments", "message"),
     [

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.weak.history import as_csv
-from ringfence.weak.run_folder import open_run_folder, stored_config, write_text
+from ringfence.weak.run_folder import check_room, open_run_folder, stored_config, write_text
 
 CONFIG = {"seeds": [0, 1], "data": {"size": 64, "radius": None}, "network": {"class_path": "a.B"}}
 
@@ -55,15 +55,37 @@ def test_a_run_goes_on_as_it_was_begun_or_not_at_all(tmp_path: Path) -> None:
         open_run_folder(tmp_path / "nothing", CONFIG, resume=True)
 
 
-def test_a_disk_without_room_is_noticed_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = open_run_folder(tmp_path / "run", CONFIG, resume=False)
+def test_a_disk_without_room_is_noticed_before_there_is_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4_000_000))
-    folder.check_room(2_000_000)
+    check_room(tmp_path / "a" / "run", 2_000_000)
     with pytest.raises(
         OSError,
         match=r"run: the run needs about 10 MB and the disk has 4 MB left; free some, or choose another --out",
     ):
-        folder.check_room(9_000_000)
+        check_room(tmp_path / "a" / "run", 9_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+    check_room(tmp_path / "a" / "run", 0)  # nothing left to write
+
+
+def test_each_session_of_a_run_says_where_it_ran(tmp_path: Path) -> None:
+    folder = open_run_folder(tmp_path / "run", CONFIG, resume=False)
+    for _ in range(2):
+        open_run_folder(folder.path, CONFIG, resume=True)
+    facts = json.loads((folder.path / "environment.json").read_text())
+    assert len(facts["resumed"]) == 2
+    assert facts["started"] <= facts["resumed"][0]["started"] <= facts["resumed"][1]["started"]
+    (folder.path / "environment.json").write_text("{")  # damaged: no reason not to go on
+    open_run_folder(folder.path, CONFIG, resume=True)
+    assert len(json.loads((folder.path / "environment.json").read_text())["resumed"]) == 1
+
+
+def test_a_damaged_config_is_named(tmp_path: Path) -> None:
+    folder = open_run_folder(tmp_path / "run", CONFIG, resume=False)
+    (folder.path / "config.yaml").write_text("a: [1")
+    with pytest.raises(ValueError, match=r"config.yaml is damaged: it should hold the run's settings"):
+        open_run_folder(folder.path, CONFIG, resume=True)
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -39,6 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, Interrupted) as stop:
         print(f"\nringfence {command}: stopped{f'. {stop}' if str(stop) else ''}", file=sys.stderr)
         return 130
+    except (RuntimeError, MemoryError) as error:
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise  # a fault of ours, or of the user's network: its traceback says more
+        print(f"ringfence {command}: not enough memory for that; make something smaller", file=sys.stderr)
+        return 2
     except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
         print(f"ringfence {command}: {error}", file=sys.stderr)
         return 2

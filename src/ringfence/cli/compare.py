@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringfence.cli import Interrupted
 from ringfence.cli.report import written_report
 from ringfence.cli.settings import parse, settings_from, settings_parser
 from ringfence.extras import require
-from ringfence.weak.settings import SCALES, CompareSettings
+from ringfence.weak.settings import SCALES, CompareSettings, NetworkSettings
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -49,20 +50,21 @@ def run(arguments: Sequence[str]) -> str:
 
 def _synthetic(arguments: list[str]) -> str:
     require("yaml", "ringfence compare", "train")
-    scale = _given(arguments, "scale") or "small"
+    # The defaults of everything else depend on these three, so they are looked for before the rest is parsed.
+    scale = str(_given(arguments, "scale") or "small")
     if scale not in SCALES:
         raise ValueError(f"scale: there is no scale '{scale}'; there are: {', '.join(SCALES)}")
-    defaults = SCALES[scale]
-    out, resume = _given(arguments, "out"), str(_given(arguments, "resume")).lower() == "true"
-    if resume:
-        defaults = _begun(out)
-    parser = _parser(defaults, scale)
-    options = parse(parser, [argument if argument != "--resume" else "--resume=true" for argument in arguments])
+    resume = str(_given(arguments, "resume")).lower() == "true"
+    defaults = _begun(_given(arguments, "out")) if resume else SCALES[scale]
+    class_path = _given(arguments, "network.class_path")
+    if class_path is not None and class_path != defaults.network.class_path:  # the arguments are another network's
+        defaults = replace(defaults, network=NetworkSettings(str(class_path), {}))
+    options = parse(_parser(defaults), [one if one != "--resume" else "--resume=true" for one in arguments])
+    if (options.scale, options.resume) != (scale, resume):
+        raise ValueError("scale and resume can be set on the command line or in the file of --config, not deeper")
     settings = settings_from(CompareSettings, options)
-    if settings.network.class_path != defaults.network.class_path and settings.network.init_args == (
-        defaults.network.init_args
-    ):  # another network's arguments
-        settings = replace(settings, network=replace(settings.network, init_args={}))
+    if options.out == "":
+        raise ValueError("--out needs the name of a folder")
     folder = Path(options.out or f"runs/synthetic-{scale}-{datetime.now():%Y%m%d-%H%M%S}")
     return _compare(settings, folder, resume)
 
@@ -81,10 +83,10 @@ def _compare(settings: CompareSettings, folder: Path, resume: bool) -> str:
     return written_report(folder)
 
 
-def _parser(defaults: CompareSettings, scale: str) -> ArgumentParser:
+def _parser(defaults: CompareSettings) -> ArgumentParser:
     parser = settings_parser("ringfence compare synthetic", " ".join(DESCRIPTION.split()), defaults, EPILOG)
     parser.add_argument(
-        "--scale", default=scale, metavar="|".join(SCALES), help="which settings the options below begin from"
+        "--scale", default="small", metavar="|".join(SCALES), help="which settings the options below begin from"
     )
     parser.add_argument(
         "--out", type=str | None, default=None, metavar="FOLDER", help="a new folder; one in runs/ unless given"
@@ -95,35 +97,41 @@ def _parser(defaults: CompareSettings, scale: str) -> ArgumentParser:
     return parser
 
 
-def _given(arguments: Sequence[str], name: str) -> str | None:
-    """An option's value before everything else is known: the defaults of the rest depend on it.
-
-    The command line is asked first, then the YAML files.
-    """
-    value: str | None = None
+def _given(arguments: Sequence[str], name: str) -> Any:
+    """An option's value before the rest is parsed: the last on the command line, or in the last file with it."""
+    value = None
     for place, argument in enumerate(arguments):
         if argument == f"--{name}":
-            following = arguments[place + 1 : place + 2]
-            value = "true" if name == "resume" else next(iter(following), None)
+            value = "true" if name == "resume" else next(iter(arguments[place + 1 : place + 2]), None)
         elif argument.startswith(f"--{name}="):
             value = argument.partition("=")[2]
-    if value is None and name != "config":
-        file = _given(arguments, "config")
-        value = None if file is None else _from_yaml(Path(file), name)
-    return value
+    if value is not None:
+        return value
+    for file in reversed(_files(arguments)):
+        content: Any = _read_yaml(file)
+        for key in name.split("."):
+            content = content.get(key) if isinstance(content, dict) else None
+        if content is not None:
+            return content
+    return None
 
 
-def _from_yaml(file: Path, name: str) -> str | None:
+def _files(arguments: Sequence[str]) -> list[Path]:
+    """The files of every --config."""
+    files = [argument.partition("=")[2] for argument in arguments if argument.startswith("--config=")]
+    files += [after for before, after in pairwise(arguments) if before == "--config"]
+    return [Path(file) for file in files]
+
+
+def _read_yaml(file: Path) -> Any:
     import yaml
 
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise FileNotFoundError(f"--config {file}: {error.strerror or error}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"--config {file} is not YAML: {' '.join(str(error).split())}") from None
-    value = content.get(name) if isinstance(content, dict) else None
-    return None if value is None else str(value)
 
 
 def _begun(out: str | None) -> CompareSettings:

@@ -35,6 +35,7 @@ def settings_parser(prog: str, description: str, defaults: Any, epilog: str | No
         description=description,
         epilog=epilog,
         exit_on_error=False,
+        allow_abbrev=False,
         usage=f"{prog} [options]",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
@@ -49,32 +50,47 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
         return parser.parse_args(list(arguments))
     except argparse.ArgumentError as error:
         raise ValueError(explained(str(error), known_options(parser))) from None
+    except TypeError:  # what jsonargparse raises when a file has one value where a list belongs
+        lists = [name for name in known_options(parser) if parser.get_default(name).__class__ is list]
+        raise ValueError(f"one of {', '.join(lists)} is not a list in the file of --config: write [it]") from None
 
 
-def settings_from(kind: type[Settings], namespace: Any) -> Settings:
-    """The dataclass whose fields ``namespace`` has."""
+def settings_from(kind: type[Settings], namespace: Any, prefix: str = "") -> Settings:
+    """The dataclass whose fields ``namespace`` has; what YAML can say but a field cannot hold is refused."""
     hints = get_type_hints(kind)
     values = {}
     for field in fields(kind):  # type: ignore[arg-type]
-        value = getattr(namespace, field.name)
-        values[field.name] = settings_from(hints[field.name], value) if is_dataclass(hints[field.name]) else value
+        name, hint, value = f"{prefix}{field.name}", hints[field.name], getattr(namespace, field.name)
+        if is_dataclass(hint):
+            if value is None or isinstance(value, (str, int, float, list)):
+                raise ValueError(
+                    f"{name} has settings of its own, as in {name}.{fields(hint)[0].name}; got {value}"
+                )
+            value = settings_from(hint, value, f"{name}.")  # type: ignore[arg-type]
+        elif get_origin(hint) is list and not isinstance(value, list):
+            raise ValueError(f"{name} is a list, as in [{value}]; got {value}")
+        elif value is None and type(None) not in get_args(hint):
+            raise ValueError(f"{name} must have a value; leave the line out for the default")
+        values[field.name] = value
     return kind(**values)
 
 
 def explained(message: str, known: Sequence[str]) -> str:
     """jsonargparse's message in a reader's words, with the nearest known option where a name is not known."""
     unknown = (
-        re.search(r"[Uu]nrecognized arguments: --([\w.]+)", message)
+        re.search(r"[Uu]nrecognized arguments: --([\w.-]+)", message)
         or re.search(r"Group '(?P<group>[\w.]+)' does not accept option '(?P<key>[\w.]+)'", message)
         or re.search(r"Option '([\w.]+)' is not accepted", message)
     )
     if unknown:
         name = ".".join(unknown.groups())
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(name.replace("-", "_"), known, n=1, cutoff=0.5)
         if not near:  # perhaps the right word at another level
             near = [option for option in known if option.rpartition(".")[2] == name.rpartition(".")[2]][:1]
         hint = f"did you mean '{near[0]}'?" if near else "--help lists what there is."
         return f"there is no option '{name}'; {hint}"
+    if message.startswith("Unexpected config"):
+        return "the file of --config holds no settings: a name with nothing below it, or no names at all"
     wrong = re.search(r'Parser key "([\w.]+)"[^:]*:\s*(.*)', message, re.DOTALL)
     if wrong:
         reason = re.sub(r"<class '(\w+)'>", r"\1", " ".join(wrong[2].split()))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -44,6 +44,7 @@ class Row:
         stability: of those that held an epoch before, the share that still do.
         seconds: of a training epoch, dual update included, validation apart: the median.
         seeds: how many.
+        epochs: how many the shortest of its trainings has: fewer than planned while it is going on.
     """
 
     method: str
@@ -54,6 +55,7 @@ class Row:
     stability: float
     seconds: float
     seeds: int
+    epochs: int
 
     @property
     def title(self) -> str:
@@ -68,17 +70,17 @@ class Comparison:
     Attributes:
         path: the folder.
         epochs: rows of ``metrics.csv`` by method and seed.
-        environment: versions, hardware, commit and command.
+        planned: how many epochs a training was to have; None if nobody says.
     """
 
     path: Path
     epochs: dict[str, dict[int, list[Epoch]]]
-    environment: dict[str, str]
+    planned: int | None = None
 
     @property
     def length(self) -> int:
-        """How many epochs a training has."""
-        return max(len(rows) for seeds in self.epochs.values() for rows in seeds.values())
+        """How many epochs a training has when it is finished."""
+        return self.planned or max(len(rows) for seeds in self.epochs.values() for rows in seeds.values())
 
     @property
     def last(self) -> int:
@@ -106,6 +108,7 @@ class Comparison:
             stability=_mean(row["stability"] for tail in tails for row in tail),
             seconds=statistics.median(row["seconds_train"] for rows in seeds.values() for row in rows),
             seeds=len(seeds),
+            epochs=min(len(rows) for rows in seeds.values()),
         )
 
 
@@ -118,9 +121,15 @@ def read_comparison(path: str | Path) -> Comparison:
             found.setdefault(method, {})[_seed(file)] = _read(file)
     if not found:
         raise FileNotFoundError(f"{path} holds no comparison: there is no seed-*/METHOD/metrics.csv in it")
-    facts = path / "environment.json"
-    environment = json.loads(facts.read_text(encoding="utf-8")) if facts.exists() else {}
-    return Comparison(path, found, environment)
+    return Comparison(path, found, _planned(path))
+
+
+def _planned(path: Path) -> int | None:
+    """``training.epochs`` of the run's config, found without a YAML library: the report needs none otherwise."""
+    file = path / "config.yaml"
+    text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+    found = re.search(r"^training:\n(?: .*\n)*?  epochs: (\d+)$", text, re.MULTILINE)
+    return int(found[1]) if found else None
 
 
 def _seed(file: Path) -> int:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ringfence.extras import require
 from ringfence.report.comparison import TITLES, Comparison, Epoch
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLOURS: Final = {
     "lagrangian": "#8c8c8c",
@@ -25,7 +28,7 @@ PANELS: Final = (
 )
 
 
-def curves_figure(comparison: Comparison, path: str | Path) -> None:
+def curves_figure(comparison: Comparison, path: str | Path) -> Figure:
     """Draw the curves into ``path``: means over seeds, with the range between them shaded."""
     require("matplotlib", "drawing", "plot")
     from matplotlib.figure import Figure
@@ -35,7 +38,8 @@ def curves_figure(comparison: Comparison, path: str | Path) -> None:
     for axes, (measure, title) in zip(panels, PANELS, strict=True):
         for method, seeds in comparison.epochs.items():
             epochs, low, mean, high = _over_seeds(list(seeds.values()), measure)
-            axes.plot(epochs, mean, color=COLOURS[method], label=TITLES[method], linewidth=1.8)
+            marker = "o" if len(epochs) == 1 else None  # a line of one point is nothing
+            axes.plot(epochs, mean, color=COLOURS[method], label=TITLES[method], linewidth=1.8, marker=marker)
             if len(seeds) > 1:
                 axes.fill_between(epochs, low, high, color=COLOURS[method], alpha=0.18, linewidth=0)
         axes.set(title=title, xlabel="epoch", ylim=(-0.02, 1.02), xlim=(1, max(comparison.length, 2)))
@@ -45,6 +49,7 @@ def curves_figure(comparison: Comparison, path: str | Path) -> None:
     lines, titles = panels[0].get_legend_handles_labels()
     figure.legend(lines, titles, loc="outside lower center", ncols=len(titles), frameon=False, fontsize=9)
     figure.savefig(path, dpi=140)
+    return figure
 
 
 def _over_seeds(

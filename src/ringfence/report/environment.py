@@ -38,6 +38,9 @@ def commit() -> str:
         return told
     here = str(Path(__file__).resolve().parent)
     try:
+        _git(
+            here, "ls-files", "--error-unmatch", Path(__file__).name
+        )  # ours, not one that ringfence is installed in
         head = _git(here, "rev-parse", "HEAD")
         changed = _git(here, "status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):

@@ -17,7 +17,7 @@ OPACITY: Final = 0.35
 
 
 def pictures_figure(comparison: Comparison, path: str | Path) -> None:
-    """Draw the first validation images of the first seed into ``path``: the truth, then a row for each method.
+    """Draw the first validation images of a seed into ``path``: the truth, then a row for each method.
 
     The white line is the truth's outline.
     """
@@ -51,19 +51,23 @@ def overlay(image: Tensor, mask: Tensor) -> Tensor:
 
 
 def has_pictures(comparison: Comparison) -> bool:
-    """Whether a training of the first seed has finished, and left what to draw."""
+    """Whether a training has finished, and left what to draw."""
     return bool(_files(comparison))
 
 
 def _files(comparison: Comparison) -> dict[str, Path]:
-    folder = comparison.path / f"seed-{comparison.seeds[0]}"
-    files = {method: folder / method / "pictures.pt" for method in comparison.epochs}
-    return {method: file for method, file in files.items() if file.exists()}
+    """Predictions by method, of the first seed that has any."""
+    for seed in comparison.seeds:
+        files = {m: comparison.path / f"seed-{seed}" / m / "pictures.pt" for m in comparison.epochs}
+        found = {method: file for method, file in files.items() if file.exists()}
+        if found:
+            return found
+    return {}
 
 
 def _rows(comparison: Comparison) -> tuple[list[tuple[str, Tensor]], Tensor]:
     """Title and masks of each row, and the images."""
-    kept = {method: torch.load(file, weights_only=True) for method, file in _files(comparison).items()}
+    kept = {method: _load(file) for method, file in _files(comparison).items()}
     if not kept:
         raise FileNotFoundError(f"{comparison.path}: no training has finished, so there are no pictures")
     first = next(iter(kept.values()))
@@ -71,3 +75,14 @@ def _rows(comparison: Comparison) -> tuple[list[tuple[str, Tensor]], Tensor]:
         ("Truth", first["truth"]),
         *((TITLES[method], one["predicted"]) for method, one in kept.items()),
     ], first["image"]
+
+
+def _load(file: Path) -> dict[str, Tensor]:
+    try:
+        kept: dict[str, Tensor] = torch.load(file, weights_only=True)
+        _ = kept["image"], kept["truth"], kept["predicted"]
+    except Exception as error:  # zipfile's, pickle's, torch's own
+        raise ValueError(
+            f"{file} is damaged ({type(error).__name__}): remove it to leave that method out"
+        ) from None
+    return kept

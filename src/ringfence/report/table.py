@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ringfence.report.comparison import PAPER, Comparison, Row
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-HEADINGS = ("Method", "DSC", "paper's DSC", "satisfaction", "stability", "epoch time")
+BASE: Final = "full_supervision"
+"""What epoch times are multiples of."""
+HEADINGS: Final = ("Method", "DSC", "paper's DSC", "satisfaction", "stability", "epoch time")
 
 
 def table_csv(comparison: Comparison) -> str:
@@ -68,10 +70,10 @@ def caption(comparison: Comparison) -> str:
 
 def _cells(comparison: Comparison) -> list[list[str]]:
     rows = comparison.rows()
-    base = next((row.seconds for row in rows if row.method == "full_supervision"), math.nan)
+    base = next((row.seconds for row in rows if row.method == BASE), math.nan)
     return [
         [
-            _title(row, len(comparison.seeds)),
+            _title(row, comparison),
             _dice(row),
             "{:.3f} ({:.3f})".format(*PAPER[row.method]) if row.method in PAPER else "–",
             _percent(row.satisfaction),
@@ -82,8 +84,12 @@ def _cells(comparison: Comparison) -> list[list[str]]:
     ]
 
 
-def _title(row: Row, seeds: int) -> str:
-    return row.title if row.seeds == seeds else f"{row.title} ({row.seeds} of {seeds} seeds)"
+def _title(row: Row, comparison: Comparison) -> str:
+    """The method's name, and what its row lacks."""
+    seeds = len(comparison.seeds)
+    lacks = [f"{row.seeds} of {seeds} seeds"] * (row.seeds < seeds)
+    lacks += [f"epoch {row.epochs} of {comparison.length}"] * (row.epochs < comparison.length)
+    return f"{row.title} ({', '.join(lacks)})" if lacks else row.title
 
 
 def _dice(row: Row) -> str:

@@ -38,8 +38,19 @@ def write_report(comparison: Comparison, out: str | Path | None = None) -> list[
 
 
 def _keep_numbers(run: Path, folder: Path) -> None:
+    _check_same_run(run, folder)
+    for old in folder.glob("seed-*/*/metrics.csv"):
+        old.unlink()
     for file in (run / "config.yaml", run / "environment.json", *run.glob("seed-*/*/metrics.csv")):
         if file.exists():
             copy = folder / file.relative_to(run)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
+
+
+def _check_same_run(run: Path, folder: Path) -> None:
+    """Refuse a folder that another run lives in, or that holds what was kept of another."""
+    ours, theirs = run / "config.yaml", folder / "config.yaml"
+    lives = any(folder.glob("seed-*/*/result.json")) or any(folder.glob("seed-*/*/last.ckpt"))
+    if lives or (theirs.exists() and (not ours.exists() or ours.read_bytes() != theirs.read_bytes())):
+        raise FileExistsError(f"{folder} holds another run: name a new folder with --out. Nothing was changed")

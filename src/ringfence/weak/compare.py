@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ringfence.weak.networks import build_network, check_network
 from ringfence.weak.progress import ProgressBars
-from ringfence.weak.run_folder import RunFolder, open_run_folder
+from ringfence.weak.run_folder import RunFolder, check_room, open_run_folder
 from ringfence.weak.settings import METHODS, CompareSettings
 from ringfence.weak.synthetic_task import CLASSES, synthetic_task
 from ringfence.weak.training import PICTURES, choose_accelerator, make_fence, train
@@ -46,10 +46,12 @@ def compare_synthetic(
     synthetic_task(
         replace(settings.data, train=1, validation=1), seed=0
     )  # impossible sizes are refused before a folder is made
-    folder = open_run_folder(Path(out), asdict(settings), resume)
-    folder.check_room(_bytes_needed(settings, network))
     console = console or Console(stderr=True)
     trainings = [(seed, method) for seed in settings.seeds for method in settings.methods]
+    begun = RunFolder(Path(out))
+    left = sum(not (resume and begun.run(seed, method).finished) for seed, method in trainings)
+    check_room(Path(out), _bytes_needed(settings, network, left))
+    folder = open_run_folder(Path(out), asdict(settings), resume)
     task, drawn = None, None
     with ProgressBars(console, len(trainings), settings.training.epochs) as bars:
         for seed, method in trainings:
@@ -118,8 +120,8 @@ def _check(settings: CompareSettings) -> None:
             raise ValueError(f"{method}: {error}") from error
 
 
-def _bytes_needed(settings: CompareSettings, network: torch.nn.Module) -> int:
+def _bytes_needed(settings: CompareSettings, network: torch.nn.Module, trainings: int) -> int:
     weights = sum(int(tensor.nbytes) for tensor in network.state_dict().values())
     pictures = 3 * PICTURES * settings.data.size**2
     # a checkpoint holds the weights and Adam's two moments, and is written beside the one before
-    return len(settings.seeds) * len(settings.methods) * (weights + pictures) + 2 * 3 * weights
+    return trainings * (weights + pictures) + (2 * 3 * weights if trainings else 0)

@@ -99,6 +99,9 @@ def _find(class_path: str) -> Any:
             module = import_module(module_name)
     except ModuleNotFoundError as error:
         raise ValueError(f"network.class_path: there is no module '{error.name}' for '{class_path}'") from error
+    except Exception as error:  # the user's module: whatever is in it
+        reason = f"{type(error).__name__}: {_first_line(error)}"
+        raise ValueError(f"network.class_path: '{module_name}' cannot be imported: {reason}") from error
     if not hasattr(module, name):
         classes = [key for key, value in vars(module).items() if isinstance(value, type)]
         near = difflib.get_close_matches(name, classes, n=3)

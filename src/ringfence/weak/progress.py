@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 import pytorch_lightning as pl
 from rich.console import Console
@@ -15,6 +15,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+WHOLE_RUN: Final = 1e9
+"""Seconds over which speed is estimated: bars move once an epoch, and an epoch may take minutes."""
 
 
 class ProgressBars:
@@ -37,6 +40,7 @@ class ProgressBars:
             TimeRemainingColumn(),
             console=console,
             transient=True,
+            speed_estimate_period=WHOLE_RUN,
             disable=not console.is_terminal,
         )
         self._all = self._progress.add_task("all epochs", total=trainings * epochs)
@@ -54,8 +58,7 @@ class ProgressBars:
     def begin(self, title: str, done: int = 0) -> None:
         """A training begins, or goes on after ``done`` epochs."""
         self._progress.reset(self._one, total=self._epochs, completed=done, description=title, visible=True)
-        if done:
-            self._progress.advance(self._all, done)
+        self._leave_out(done)
 
     def epoch(self, title: str) -> None:
         """An epoch is over."""
@@ -64,7 +67,12 @@ class ProgressBars:
 
     def skip(self) -> None:
         """A training is finished already."""
-        self._progress.advance(self._all, self._epochs)
+        self._leave_out(self._epochs)
+
+    def _leave_out(self, epochs: int) -> None:
+        """Epochs of an earlier session took none of this one's time, so they are not part of its total."""
+        total = self._progress.tasks[0].total or 0
+        self._progress.update(self._all, total=total - epochs)
 
     def say(self, line: str) -> None:
         """A line above the bars, or in the log."""

@@ -58,14 +58,16 @@ class RunFolder:
         """The folder of one training."""
         return OneRun(self.path / f"seed-{seed}" / method)
 
-    def check_room(self, needed: int) -> None:
-        """Refuse to begin where the disk cannot hold what will be written (``needed`` bytes)."""
-        free = shutil.disk_usage(self.path).free
-        if free < needed + SPARE:
-            raise OSError(
-                f"{self.path}: the run needs about {(needed + SPARE) / 1e6:.0f} MB and the disk has "
-                f"{free / 1e6:.0f} MB left; free some, or choose another --out"
-            )
+
+def check_room(path: Path, needed: int) -> None:
+    """Refuse to begin where the disk cannot hold what will be written to ``path`` (``needed`` bytes)."""
+    existing = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
+    if needed and free < needed + SPARE:
+        raise OSError(
+            f"{path}: the run needs about {(needed + SPARE) / 1e6:.0f} MB and the disk has {free / 1e6:.0f} MB "
+            "left; free some, or choose another --out"
+        )
 
 
 def open_run_folder(path: Path, config: Mapping[str, Any], resume: bool) -> RunFolder:
@@ -78,6 +80,9 @@ def open_run_folder(path: Path, config: Mapping[str, Any], resume: bool) -> RunF
     """
     if resume:
         _check_same(path, config)
+        before = _facts_before(path / ENVIRONMENT)
+        resumed = [*before.pop("resumed", []), _facts()]
+        write_text(path / ENVIRONMENT, json.dumps(before | {"resumed": resumed}, indent=2) + "\n")
         return RunFolder(path)
     if path.exists() and not path.is_dir():
         raise FileExistsError(f"{path} is a file; a run needs a folder")
@@ -89,15 +94,25 @@ def open_run_folder(path: Path, config: Mapping[str, Any], resume: bool) -> RunF
     try:
         path.mkdir(parents=True, exist_ok=True)
         write_text(path / CONFIG, dump(config))
-        facts = environment() | {
-            "commit": commit(),
-            "command": " ".join(sys.argv),
-            "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        }
-        write_text(path / ENVIRONMENT, json.dumps(facts, indent=2) + "\n")
+        write_text(path / ENVIRONMENT, json.dumps(_facts(), indent=2) + "\n")
     except PermissionError:
         raise PermissionError(f"{path} cannot be written to: choose another --out") from None
     return RunFolder(path)
+
+
+def _facts() -> dict[str, Any]:
+    """Where and how this session runs."""
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return environment() | {"commit": commit(), "command": " ".join(sys.argv), "started": now}
+
+
+def _facts_before(file: Path) -> dict[str, Any]:
+    """What was noted when the run was begun; nothing if that note is missing or damaged."""
+    try:
+        facts = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
 
 
 def stored_config(path: Path) -> dict[str, Any]:
@@ -105,7 +120,10 @@ def stored_config(path: Path) -> dict[str, Any]:
     file = path / CONFIG
     if not file.exists():
         raise FileNotFoundError(f"{path} holds no run (there is no {CONFIG} in it)")
-    config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    try:
+        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        config = None
     if not isinstance(config, dict):
         raise ValueError(f"{file} is damaged: it should hold the run's settings")
     return config

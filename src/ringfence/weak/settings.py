@@ -89,8 +89,8 @@ class MethodSettings:
 class LagrangianSettings(MethodSettings):
     """Standard Lagrangian: λ per image and constraint, projected dual ascent once an epoch."""
 
-    unit: Unit = option("pixels", "what its residuals are measured in")
-    dual_lr: float = option(10.0, "dual learning rate")
+    unit: Unit = option("relative", "what its residuals are measured in")
+    dual_lr: float = option(1.0, "dual learning rate")
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ReLULagrangianSettings(MethodSettings):
     """ReLU Lagrangian (Nandwani et al.): one λ per constraint kind, on the violation alone."""
 
     unit: Unit = option("relative", "what its residuals are measured in")
-    dual_lr: float = option(1.0, "dual learning rate")
+    dual_lr: float = option(10.0, "dual learning rate")
     interval: int = option(10, "steps before the first dual step")
     growth: int = option(1, "how many steps longer each interval is than the one before")
 
@@ -107,9 +107,7 @@ class ReLULagrangianSettings(MethodSettings):
 class PenaltySettings(MethodSettings):
     """Quadratic penalty: γ max(0, f)²."""
 
-    temperature: float = option(0.2, "the logits are divided by it; below 1 sharpens")
-    final_temperature: float = option(0.2, "where it gets to by the last epoch, by equal ratios")
-    unit: Unit = option("pixels", "what its residuals are measured in")
+    unit: Unit = option("relative", "what its residuals are measured in")
     strength: float = option(1.0, "γ")
     mu: float = option(1.0, "growth of γ per epoch")
 
@@ -118,8 +116,8 @@ class PenaltySettings(MethodSettings):
 class LogBarrierSettings(MethodSettings):
     """Log-barrier extension: ψ_t(f)."""
 
-    unit: Unit = option("relative", "what its residuals are measured in")
-    t: float = option(5.0, "the first t")
+    unit: Unit = option("pixels", "what its residuals are measured in")
+    t: float = option(1.0, "the first t")
     mu: float = option(1.1, "growth of t per epoch")
 
 
@@ -128,7 +126,7 @@ class AugmentedLagrangianSettings(MethodSettings):
     """Augmented Lagrangian, our extra row: λ per image and constraint, with a quadratic term of strength ρ."""
 
     unit: Unit = option("relative", "what its residuals are measured in")
-    rho: float = option(10.0, "ρ, and the dual learning rate")
+    rho: float = option(1.0, "ρ, and the dual learning rate")
     mu: float = option(1.0, "growth of ρ per epoch")
 
 
@@ -183,10 +181,11 @@ SCALES: Final[Mapping[str, CompareSettings]] = {
         data=DataSettings(size=256, train=1000, validation=100),
         network=NetworkSettings("monai.networks.nets.BasicUNet", _WIDTH_16),
         training=TrainingSettings(epochs=50, batch_size=8, lr=1e-3),
-        lagrangian=LagrangianSettings(dual_lr=0.1),
+        lagrangian=LagrangianSettings(unit="pixels", dual_lr=0.1),
         relu_lagrangian=ReLULagrangianSettings(dual_lr=100.0),
-        penalty=PenaltySettings(temperature=1.0, final_temperature=0.1),
-        log_barrier=LogBarrierSettings(t=1.0, mu=1.1),
+        penalty=PenaltySettings(unit="pixels"),
+        log_barrier=LogBarrierSettings(unit="relative", t=1.0),
+        augmented_lagrangian=AugmentedLagrangianSettings(rho=10.0),
     ),
 }
 """The small one is for minutes on two CPU cores, the paper's for a GPU; tuned as results/synthetic/ says."""

@@ -11,6 +11,8 @@ from torch import Tensor
 
 DISTRACTOR, TARGET, BACKGROUND = 255.0, 125.0, 0.0
 LARGEST_NOISE: Final = 99
+SMALLEST_RADIUS: Final = 0.5**0.5
+"""Half a pixel's diagonal: any larger disc covers the centre of a pixel wherever it is."""
 IMAGES_AT_ONCE: Final = 64
 """Drawn together: enough to be vectorised, few enough to stay in the processor's cache."""
 
@@ -60,6 +62,8 @@ def two_discs(
         raise ValueError(f"count and size must be at least 1, got count={count}, size={size}")
     if not 0.0 < 2.0 * radius <= size - 1:
         raise ValueError(f"a disc of radius {radius:g} does not fit an image of {size}×{size} pixels")
+    if radius < SMALLEST_RADIUS:
+        raise ValueError(f"a disc of radius {radius:g} may lie between pixels: give at least {SMALLEST_RADIUS:.3f}")
     images = torch.empty(count, 1, size, size, dtype=torch.uint8)
     masks = torch.empty(count, size, size, dtype=torch.bool)
     noise = torch.empty(count, dtype=torch.int64)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import TensorBoardLogger
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from ringfence import AugmentedLagrangian, Lagrangian, LogBarrier, Method, Penalty, ReLULagrangian
 from ringfence.extras import require
@@ -71,6 +73,21 @@ def make_module(settings: CompareSettings, task: SyntheticTask, method: str, see
     )
 
 
+class WholeCheckpoints(TorchCheckpointIO):
+    """Checkpoints that are replaced whole: Lightning may copy over the last one, and be interrupted halfway."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Write beside it, then rename."""
+        part = Path(f"{path}.part")
+        try:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            torch.save(checkpoint, part)
+            os.replace(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
 def train(
     settings: CompareSettings, task: SyntheticTask, method: str, seed: int, run: OneRun, bars: ProgressBars
 ) -> None:
@@ -95,7 +112,9 @@ def train(
             enable_progress_bar=False,
             enable_model_summary=False,
             default_root_dir=run.path,
+            plugins=[WholeCheckpoints()],
         )
+        _check_readable(run.checkpoint)
         with _interruptible(trainer):
             trainer.fit(module, ckpt_path=run.checkpoint, weights_only=True)
     last = history.rows[-1]
@@ -106,6 +125,17 @@ def train(
         f"{title:<32} DSC {last['dice']:.3f}, limits satisfied {last['satisfaction']:.1%}, "
         f"{training.epochs} epochs in {seconds:.0f} s"
     )
+
+
+def _check_readable(checkpoint: Path | None) -> None:
+    if checkpoint is None:
+        return
+    try:
+        torch.load(checkpoint, map_location="cpu", weights_only=True)
+    except Exception as error:  # zipfile's, pickle's, torch's own
+        raise ValueError(
+            f"{checkpoint} is damaged ({type(error).__name__}): remove it to train this method from its beginning"
+        ) from None
 
 
 def _keep_outputs(module: WeakSegmentation, task: SyntheticTask, run: OneRun) -> None:
@@ -166,6 +196,9 @@ def quiet_lightning() -> Iterator[None]:
         warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
         warnings.filterwarnings("ignore", message=".*Checkpoint directory .* exists and is not empty")
         warnings.filterwarnings("ignore", message=".*GPU available but not used")
+        warnings.filterwarnings(
+            "ignore", message=".*AccumulateGrad node's stream"
+        )  # recorded on a stream of its own
         try:
             yield
         finally:
