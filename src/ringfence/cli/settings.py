@@ -50,9 +50,6 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
         return parser.parse_args(list(arguments))
     except argparse.ArgumentError as error:
         raise ValueError(explained(str(error), known_options(parser))) from None
-    except TypeError:  # what jsonargparse raises when a file has one value where a list belongs
-        lists = [name for name in known_options(parser) if parser.get_default(name).__class__ is list]
-        raise ValueError(f"one of {', '.join(lists)} is not a list in the file of --config: write [it]") from None
 
 
 def settings_from(kind: type[Settings], namespace: Any, prefix: str = "") -> Settings:
@@ -89,6 +86,8 @@ def explained(message: str, known: Sequence[str]) -> str:
             near = [option for option in known if option.rpartition(".")[2] == name.rpartition(".")[2]][:1]
         hint = f"did you mean '{near[0]}'?" if near else "--help lists what there is."
         return f"there is no option '{name}'; {hint}"
+    if "is not iterable" in message or "item assignment" in message:  # one value where a list belongs
+        return "in the file of --config, methods and seeds must be lists: write [it]"
     if message.startswith("Unexpected config"):
         return "the file of --config holds no settings: a name with nothing below it, or no names at all"
     wrong = re.search(r'Parser key "([\w.]+)"[^:]*:\s*(.*)', message, re.DOTALL)
