@@ -62,10 +62,15 @@ def main() -> None:
         for method in METHODS:
             found[name][method] = [dice_of(settings, tasks[seed], method, seed) for seed in options.seeds]
             print(name, method, found[name][method], flush=True)
-    command = f"python benchmarks/ablate_synthetic.py --seeds {' '.join(map(str, options.seeds))}"
+        write(options.out, options.seeds, where, found)  # what there is, should the rest be interrupted
+
+
+def write(out: Path, seeds: list[int], where: dict[str, str], found: dict[str, dict[str, list[float]]]) -> None:
+    """Write OUT.json and OUT.md."""
+    command = f"python benchmarks/ablate_synthetic.py --seeds {' '.join(map(str, seeds))}"
     record = {"command": command, "environment": where, "dice_by_seed": found}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     lines = [
         f"`{command}`: DSC of the last epoch at the small scale, mean and each seed; torch {where['torch']}, "
         f"ringfence at {where['commit']}.",
@@ -76,7 +81,7 @@ def main() -> None:
     for name, methods in found.items():
         cells = [f"{statistics.fmean(one):.3f} ({', '.join(f'{x:.3f}' for x in one)})" for one in methods.values()]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    options.out.with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    out.with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def dice_of(settings: CompareSettings, task: Any, method: str, seed: int) -> float:
