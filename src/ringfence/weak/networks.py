@@ -24,8 +24,8 @@ class Tempered(nn.Module):
     T: a soft map lets a region be found; a sharp one makes its measured size that of the likeliest class.
 
     π: a network fresh from its initialisation calls half of the image foreground, and every size limit begins by
-    pushing the region down, most of all where features are strong: on the objects themselves, we suppose. From below
-    the limits, regions grow on the objects. (Without it the barrier found nothing: results/synthetic/ablation-small.)
+    pushing the region down, most where features are strong: on the objects themselves, we suppose. From below the
+    limits, regions grow on the objects. (Without it the barrier found nothing: results/synthetic/ablation-small.)
 
     Args:
         network: from images ``[batch, channels, *space]`` to logits ``[batch, 1 + classes, *space]``.
