@@ -102,6 +102,14 @@ def test_validate_checks_at_once(elsewhere: list[str]) -> None:
         fence(size=torch.tensor([torch.nan]))
 
 
+def test_validate_false_leaves_values_unlooked_at() -> None:
+    fence = rf.Lagrangian(samples=3, validate=False)
+    fence(size=torch.tensor([torch.nan]), index=torch.tensor([1]))
+    fence.step()
+    with pytest.raises(ValueError, match="index= is missing"):  # what costs nothing is still checked
+        fence(size=torch.zeros(1))
+
+
 def test_a_fence_with_waiting_checks_can_be_pickled(elsewhere: list[str]) -> None:
     fence = rf.LogBarrier()
     fence(size=rf.between(torch.zeros(3), torch.tensor([0.0, 2.0, 3.0]), 1.0))

@@ -41,8 +41,8 @@ def log_barrier(z: Tensor, t: Sharpness) -> Tensor:
     junction = -inverse * inverse
     # Both branches in one: the log branch up to the junction, and from there on the tangent, of slope t.
     # Selecting before the logarithm, not after it, keeps its gradient free of the NaN at z = 0.
-    inside = torch.where(z > junction, junction, z)
-    return -torch.log(-inside) * inverse + t * torch.relu(z - junction)
+    inside = z.clamp(max=junction)
+    return torch.log(-inside) * -inverse + t * torch.relu(z - junction)
 
 
 def log_barrier_dual(z: Tensor, t: Sharpness) -> Tensor:

@@ -86,20 +86,22 @@ class _Noted:
 class Ledger:
     """The checks a method still has to read.
 
-    On the CPU, or with ``at_once``, a check is made as it is added. On a GPU reading its answer would stall the
-    stream at every step, so the answer is computed there, without waiting, and read by ``settle``: at the fence's
-    ``step()``, or after ``CALLS_HELD`` calls, whichever comes first. Only the answer is kept (a bool per row): the
-    tensors themselves may be changed in place before it is read, or be large.
+    On the CPU, or with ``validate=True``, a check is made as it is added; with ``validate=False`` never. On a GPU
+    reading its answer would stall the stream at every step, so the answer is computed there, without waiting, and
+    read by ``settle``: at the fence's ``step()``, or after ``CALLS_HELD`` calls, whichever comes first. Only the
+    answer is kept (a bool per row): the tensors themselves may be changed in place before it is read, or be large.
     """
 
-    def __init__(self, *, at_once: bool = False) -> None:
-        self.at_once = at_once
+    def __init__(self, validate: bool | None = None) -> None:
+        self.validate = validate
         self._noted: list[_Noted] = []
         self._calls = 0
 
     def add(self, where: str, check: Check) -> None:
         """Make ``check`` and read it now, or leave the reading to ``settle``."""
-        if self.at_once or check.on_cpu:
+        if self.validate is False:
+            return
+        if self.validate or check.on_cpu:
             check.enforce(where)
             return
         entries = check.entries()

@@ -74,7 +74,7 @@ class Monitor(Metric):
         if not constraints:
             raise ValueError("Monitor.update was called without any constraint: name at least one")
         self._satisfied_now = None
-        ledger = Ledger(at_once=True)  # a validation pass may stall
+        ledger = Ledger(validate=True)  # a validation pass may stall
         residuals = {name: as_residual(name, constraint) for name, constraint in constraints.items()}
         for name, residual in residuals.items():
             for check in residual.checks:

@@ -37,7 +37,7 @@ def rows(folder: Path, method: str) -> list[dict[str, str]]:
 
 def on_the_gpu(method: str) -> WeakSegmentation:
     module = make_module(settings(), synthetic_task(settings().data, 0), method, 0).to("cuda")
-    module._trainer = SimpleNamespace(precision="32-true")
+    module._trainer = SimpleNamespace(precision="32-true", current_epoch=0)
     return module.train()
 
 

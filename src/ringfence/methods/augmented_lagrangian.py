@@ -58,7 +58,7 @@ class AugmentedLagrangian(DualMethod):
 
     def _term(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
         multiplier = self._multiplier(name, f, index)
-        pushed = torch.relu(multiplier + self.rho * f)
+        pushed = torch.relu(torch.add(multiplier, f, alpha=self.rho))
         return (pushed.square() - multiplier.square()) / (2.0 * self.rho)
 
     def _slope(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 import torch
@@ -31,7 +32,7 @@ class Options(TypedDict, total=False):
     weights: Mapping[str, float] | None
     reduction: Reduction
     shapes: Mapping[str, Sequence[int]] | None
-    validate: bool
+    validate: bool | None
 
 
 class Method(Remembering):
@@ -52,9 +53,10 @@ class Method(Remembering):
         reduction: "sum" over constraints and data points (the paper's objective), "mean" over all constraints
             present, or "batchmean": the sum divided by the number of rows.
         shapes: declares the names, and the shape of one row of each (without the first dimension).
-        validate: check values at once on a GPU too, at the price of a stall per call. On the CPU checks are
-            always immediate; on a GPU they are otherwise read at ``step()``, or after 64 calls. Inside
-            ``torch.compile`` nothing is checked.
+        validate: whether values are checked: on the CPU at once, on a GPU at ``step()`` or after 64 calls, unless
+            given. True checks at once on a GPU too, at the price of a stall per call; False never, for loops that
+            count microseconds and whose residuals and indices are known to be sound. Inside ``torch.compile``
+            nothing is checked.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class Method(Remembering):
         weights: Mapping[str, float] | None = None,
         reduction: Reduction = "sum",
         shapes: Mapping[str, Sequence[int]] | None = None,
-        validate: bool = False,
+        validate: bool | None = None,
         **unknown: object,
     ) -> None:
         super().__init__()
@@ -78,7 +80,7 @@ class Method(Remembering):
         self.shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
         self.steps = 0
         self._names: tuple[str, ...] | None = None
-        self._ledger = Ledger(at_once=validate)
+        self._ledger = Ledger(validate)
         if self.shapes:
             self._check_names(tuple(self.shapes))
             self._names = tuple(self.shapes)
@@ -98,7 +100,7 @@ class Method(Remembering):
             A scalar, float32 or wider.
         """
         _refuse(unnamed)
-        residuals = self._admit(constraints, index)
+        residuals, index = self._admit(constraints, index)
         loss = self._loss(residuals, index)
         if self.training and torch.is_grad_enabled():
             self._see(residuals, index)
@@ -109,7 +111,7 @@ class Method(Remembering):
 
     def duals(self, *, index: Tensor | None = None, **constraints: Constraint) -> dict[str, Tensor]:
         """λ by name, shaped like each residual: d(loss)/df, weights and reduction included; 0 where masked."""
-        residuals = self._admit(constraints, index)
+        residuals, index = self._admit(constraints, index)
         with torch.no_grad():
             return self._duals(residuals, index)
 
@@ -145,7 +147,7 @@ class Method(Remembering):
         tolerance = not_negative("tolerance", tolerance)
         if isinstance(objective, Tensor) and objective.numel() != 1:
             raise ValueError(f"objective must be one number, got a tensor of shape {list(objective.shape)}")
-        residuals = self._admit(constraints, index)
+        residuals, index = self._admit(constraints, index)
         self._ledger.settle()
         stationarity = None
         if parameters is not None:
@@ -210,14 +212,14 @@ class Method(Remembering):
     # How it is put together
 
     def _loss(self, residuals: Mapping[str, Residual], index: Tensor | None) -> Tensor:
-        total: Tensor | float = 0.0
+        sums = []
         for name, coefficient in self._coefficients(residuals).items():
             residual = residuals[name]
             term = self._term(name, _filled(residual), index)
             if residual.ragged:
                 term = torch.where(residual.present, term, 0.0)
-            total = total + coefficient * term.sum()
-        return torch.as_tensor(total)
+            sums.append(coefficient * term.sum())
+        return reduce(torch.add, sums)
 
     def _duals(self, residuals: Mapping[str, Residual], index: Tensor | None) -> dict[str, Tensor]:
         duals = {}
@@ -241,8 +243,10 @@ class Method(Remembering):
             divisor = max(*rows.values(), 1)
         return {name: self.weights.get(name, 1.0) / divisor for name in residuals}
 
-    def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None) -> dict[str, Residual]:
-        """The constraints as residuals, with names and shapes agreed and values checked (or noted for later)."""
+    def _admit(
+        self, constraints: Mapping[str, Constraint], index: Tensor | None
+    ) -> tuple[dict[str, Residual], Tensor | None]:
+        """Residuals with names and shapes agreed and values checked (or noted for later), and a harmless index."""
         if not constraints:
             raise ValueError(
                 f"{type(self).__name__} was called without any constraint: "
@@ -264,7 +268,7 @@ class Method(Remembering):
                 self._ledger.add("index", check)
             self._ledger.close_call()
         self._names = self._names or tuple(residuals)  # only now: a call that failed fixes nothing
-        return residuals
+        return residuals, index
 
     def _check_names(self, names: tuple[str, ...]) -> None:
         if self._names is not None and set(names) == set(self._names):

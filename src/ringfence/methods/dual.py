@@ -73,7 +73,7 @@ class DualMethod(Method):
         Call it over the whole training set (in evaluation mode, without gradients, as you like), then
         ``step()``.
         """
-        residuals = self._admit(constraints, index)
+        residuals, index = self._admit(constraints, index)
         if not self._explicit:
             self._forget()
             self._explicit = True
@@ -115,9 +115,11 @@ class DualMethod(Method):
         # never as inference tensors, which no later training call could use
         with torch.inference_mode(False), torch.no_grad():
             for name, residual in residuals.items():
-                present = residual.present
-                f = torch.where(present, self._climb(residual.f.detach()), 0.0)
-                for store, values in ((self._sums, f), (self._counts, present)):
+                f = self._climb(residual.f.detach())
+                seen = torch.ones_like(f)
+                if residual.ragged:
+                    f, seen = torch.where(residual.present, f, 0.0), residual.present.to(f.dtype)
+                for store, values in ((self._sums, f), (self._counts, seen)):
                     if name not in store:
                         store[name] = self.layout.empty(self._multipliers[name])
                     store[name] = self.layout.add(store[name].to(f.device), values, index)
@@ -177,8 +179,10 @@ class DualMethod(Method):
 
     # Multipliers for the rows of a call
 
-    def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None) -> dict[str, Residual]:
-        residuals = super()._admit(constraints, index)
+    def _admit(
+        self, constraints: Mapping[str, Constraint], index: Tensor | None
+    ) -> tuple[dict[str, Residual], Tensor | None]:
+        residuals, index = super()._admit(constraints, index)
         for name, residual in residuals.items():
             if name in self._multipliers:
                 self.layout.require_fit(name, self._multipliers[name], residual)
@@ -187,7 +191,7 @@ class DualMethod(Method):
                 if name not in self._multipliers:
                     self._multipliers[name] = self.layout.start(residual, self.initial)
                 self._multipliers[name] = self._multipliers[name].to(residual.f.device)
-        return residuals
+        return residuals, self.layout.harmless(index, next(iter(residuals.values())).f.device)
 
     def _index_checks(self, residuals: Mapping[str, Residual], index: Tensor | None) -> list[Check]:
         return self.layout.index_checks(index, {name: residual.f.shape for name, residual in residuals.items()})

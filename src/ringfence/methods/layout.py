@@ -62,6 +62,10 @@ class Layout(ABC):
         """Raise on an index of the wrong kind; return the checks of its values."""
         return []
 
+    def harmless(self, index: Tensor | None, device: torch.device) -> Tensor | None:
+        """The index as ``rows`` and ``add`` use it, on the residuals' device."""
+        return index
+
 
 @final
 class PerEntry(Layout):
@@ -128,11 +132,11 @@ class PerSample(Layout):
 
     def rows(self, multiplier: Tensor, index: Tensor | None) -> Tensor:
         """The rows of ``index``."""
-        return multiplier[self._safe(index, multiplier)]
+        return multiplier[_given(index)]
 
     def add(self, store: Tensor, values: Tensor, index: Tensor | None) -> Tensor:
         """Row by row."""
-        return store.index_add_(0, self._safe(index, store), values.to(store.dtype))
+        return store.index_add_(0, _given(index), values.to(store.dtype))
 
     def advice(self) -> str:
         """Ragged rows are padded and masked."""
@@ -160,11 +164,9 @@ class PerSample(Layout):
             Check("repeated sample", _repeated, inputs, "Each sample may stand in one row of a call only."),
         ]
 
-    def _safe(self, index: Tensor | None, store: Tensor) -> Tensor:
-        if index is None:  # index_checks has refused it already
-            raise ValueError("index= is missing")
-        # On a GPU the range check comes later, and a wild read would take the whole process down before it.
-        return index.to(store.device, non_blocking=True).clamp(0, self.samples - 1)
+    def harmless(self, index: Tensor | None, device: torch.device) -> Tensor | None:
+        """Within range: on a GPU that is checked later, and a wild read would take the process down before it."""
+        return _given(index).to(device, non_blocking=True).clamp(0, self.samples - 1)
 
 
 @final
@@ -202,6 +204,12 @@ class Shared(Layout):
     def advice(self) -> str:
         """A name keeps its kind."""
         return "A constraint is either one-sided or two-sided, under the same name"
+
+
+def _given(index: Tensor | None) -> Tensor:
+    if index is None:  # index_checks has refused it already
+        raise ValueError("index= is missing")
+    return index
 
 
 def layout_of(samples: int | None, shared: bool) -> Layout:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -10,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ringfence.residuals import Residual, as_residual
+from ringfence.residuals import Residual
 
 Residuals: TypeAlias = dict[str, Residual]
 Measure: TypeAlias = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
@@ -66,16 +67,26 @@ class _Positional(nn.Module):
         return tuple(results.values())
 
 
+def fused(function: Callable[..., dict[str, Tensor]], *sample: Any) -> Callable[..., dict[str, Tensor]]:
+    """``function`` compiled into a few kernels where this machine can, tried on ``sample``; else as it is.
+
+    Sums, differences and quotients of a map are dozens of small kernels; each costs a GPU more to begin than to do.
+    """
+    compiled = torch.compile(function, dynamic=False)
+    try:
+        torch.stack([value.sum() for value in compiled(*sample).values()]).sum().backward()
+    except (RuntimeError, ImportError) as error:  # no Triton, or no C compiler for it
+        first = str(error).strip().splitlines()[:1]
+        warnings.warn(f"limits are not compiled ({type(error).__name__}: {first}): slower", stacklevel=2)
+        return function
+    return compiled
+
+
 def unwrapped(residuals: Residuals) -> dict[str, Tensor]:
     """The plain f of each residual."""
     return {name: residual.f for name, residual in residuals.items()}
 
 
 def rewrapped(values: Mapping[str, Tensor], like: Residuals) -> Residuals:
-    """f as residuals of the kind they were; checked for NaN and infinity, unless -inf may say "no limit"."""
-    residuals = {}
-    for name, f in values.items():
-        kind = like[name]
-        plain = Residual(f) if kind.ragged else as_residual(name, f)
-        residuals[name] = replace(plain, two_sided=kind.two_sided, ragged=kind.ragged)
-    return residuals
+    """f as residuals of the kind they were, without checks: the loss tells when one is not finite."""
+    return {name: replace(like[name], f=f, checks=()) for name, f in values.items()}

@@ -19,7 +19,7 @@ from ringfence.monitor import Monitor
 from ringfence.residuals import Residual
 from ringfence.segmentation import Region
 from ringfence.weak.batches import Batch, Batches
-from ringfence.weak.graphs import Graphed, rewrapped, unwrapped
+from ringfence.weak.graphs import Graphed, fused, rewrapped, unwrapped
 from ringfence.weak.networks import Tempered
 
 Limits: TypeAlias = Callable[[Region, Batch], dict[str, Residual]]
@@ -162,16 +162,26 @@ class WeakSegmentation(pl.LightningModule):
 
     def _capture(self, batch: Batch) -> None:
         """Record the same as CUDA graphs."""
-
-        def measure(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            logits, self._like = self._measured(batch)
-            return unwrapped(self._like) | ({"logits": logits} if self.supervised else {})
-
         apart = ("index", "mask") if self.fence else [name for name in batch if name != "image"]
         read = {name: tensor for name, tensor in batch.items() if name not in apart}
-        self._graphed = Graphed(
-            self.network, measure, read, torch.bfloat16 if "bf16" in str(self.trainer.precision) else None
-        )
+        dtype = torch.bfloat16 if "bf16" in str(self.trainer.precision) else None
+        shape = batch["mask"].shape
+        logits = torch.zeros(shape[0], 1 + shape[1], *shape[2:], device=self.device, requires_grad=True)
+        limits = self.limits
+        self._like = {} if self.fence is None else limits(Region(logits), read)
+
+        def residuals(logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+            return unwrapped(limits(Region(logits), batch))
+
+        if self.fence is not None:
+            residuals = fused(residuals, logits, read)
+
+        def measure(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            logits = self(batch["image"])
+            values = {} if self.fence is None else residuals(logits, dict(batch))
+            return values | ({"logits": logits} if self.supervised else {})
+
+        self._graphed = Graphed(self.network, measure, read, dtype)
 
     def _replayed(self, graphed: Graphed, batch: Batch) -> tuple[Tensor, dict[str, Residual]]:
         values = graphed(batch)

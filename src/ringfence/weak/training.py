@@ -21,6 +21,7 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from ringfence import AugmentedLagrangian, Lagrangian, LogBarrier, Method, Penalty, ReLULagrangian
 from ringfence.extras import require
 from ringfence.lightning import FenceCallback
+from ringfence.methods.base import Options
 from ringfence.weak.history import History
 from ringfence.weak.module import WeakSegmentation
 from ringfence.weak.networks import Tempered, build_network
@@ -37,16 +38,18 @@ def make_fence(method: str, settings: CompareSettings) -> Method | None:
     """The method of a row of the table; None for full supervision. Losses are means over the batch's images."""
     own = getattr(settings, method)
     samples = settings.data.train
+    # Residuals are ours, and so are the indices; the module looks at the loss once an epoch.
+    usual: Options = {"reduction": "batchmean", "validate": False}
     if method == "lagrangian":
-        return Lagrangian(own.dual_lr, samples=samples, reduction="batchmean")
+        return Lagrangian(own.dual_lr, samples=samples, **usual)
     if method == "relu_lagrangian":
-        return ReLULagrangian(own.dual_lr, own.interval, own.growth, reduction="batchmean")
+        return ReLULagrangian(own.dual_lr, own.interval, own.growth, **usual)
     if method == "penalty":
-        return Penalty(own.strength, own.mu, reduction="batchmean")
+        return Penalty(own.strength, own.mu, **usual)
     if method == "log_barrier":
-        return LogBarrier(own.t, own.mu, reduction="batchmean")
+        return LogBarrier(own.t, own.mu, **usual)
     if method == "augmented_lagrangian":
-        return AugmentedLagrangian(own.rho, own.mu, samples=samples, reduction="batchmean")
+        return AugmentedLagrangian(own.rho, own.mu, samples=samples, **usual)
     return None
 
 
