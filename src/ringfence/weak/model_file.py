@@ -1,0 +1,96 @@
+"""A trained model as one file: weights, and all that is needed to use them on somebody else's images."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from ringfence.weak.networks import Tempered, build_network
+
+FORMAT: Final = "ringfence model 1"
+TRUSTED: Final = ("monai.", "torch.")
+"""Packages whose classes a model file may name; to import another one is for the user to allow."""
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What a model is, and expects.
+
+    Attributes:
+        class_path: of the network.
+        init_args: of the network.
+        channels: names of the images' channels.
+        classes: names of the foreground classes, in the order of their labels 1, 2, ...
+        size: height and width that slices are resized to.
+        patch: None for slices; slices, height and width of the patches of a model of volumes.
+        method: how it was trained.
+        commit: of the code that trained it.
+    """
+
+    class_path: str
+    init_args: dict[str, Any]
+    channels: tuple[str, ...]
+    classes: tuple[str, ...]
+    size: tuple[int, int]
+    patch: tuple[int, int, int] | None = None
+    method: str = ""
+    commit: str = ""
+
+
+def save_model(path: Path, network: Tempered, card: ModelCard) -> None:
+    """Write a model whole or not at all: plain tensors and plain values, nothing that runs when it is read."""
+    weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        torch.save({"format": FORMAT, "card": asdict(card), "weights": weights}, part)
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def load_model(path: str | Path, trust: str | None = None) -> tuple[Tempered, ModelCard]:
+    """A model on the CPU, ready to predict.
+
+    Args:
+        path: the file.
+        trust: the class_path of a network outside of MONAI and torch that may be imported: naming it runs its code.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is no model: there is no such file")
+    try:
+        kept = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(kept, dict) or kept.get("format") != FORMAT:
+            raise ValueError(f"it should be what `ringfence train` wrote as model.pt ('{FORMAT}')")
+        facts = kept["card"]
+        card = ModelCard(
+            **{
+                **facts,
+                "channels": tuple(facts["channels"]),
+                "classes": tuple(facts["classes"]),
+                "size": tuple(facts["size"]),
+                "patch": None if facts["patch"] is None else tuple(facts["patch"]),
+            }
+        )
+    except Exception as error:  # zipfile's, pickle's, torch's own
+        raise ValueError(f"{path} is no model that can be used: {_first_line(error)}") from None
+    if not card.class_path.startswith(TRUSTED) and card.class_path != trust:
+        raise ValueError(
+            f"{path} uses the network {card.class_path}, whose code would run: if you trust it, "
+            f"say so with --trust {card.class_path}"
+        )
+    network = Tempered(build_network(card.class_path, card.init_args), len(card.classes))
+    try:
+        network.load_state_dict(kept["weights"])
+    except RuntimeError as error:
+        raise ValueError(f"{path}: its weights do not fit its network: {_first_line(error)}") from None
+    return network.eval(), card
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).strip().splitlines()[0]
