@@ -2,8 +2,8 @@
 
     manifest.json     format, name, size, channels, classes, and for each case: file, checksum, split, native shape,
                       spacing where known, whether it has a mask
-    CASE.npz          image uint8 [slices, channels, height, width]; mask uint8 [slices, height, width] if it has one,
-                      0 for background and k for the k-th of the classes
+    CASE.npz          image uint8 [slices, channels, height, width]; mask uint8 [slices, height, width] if it has
+                      one, 0 for background and k for the k-th of the classes
 
 Nothing in it is pickled: what somebody else prepared is safe to read.
 """
@@ -132,7 +132,8 @@ def normalised(voxels: NDArray[Any]) -> NDArray[np.uint8]:
     if high <= low:  # mostly one value: use the whole range
         low, high = float(voxels.min()), float(voxels.max())
     unit = (voxels.astype(np.float32) - low) / max(float(high - low), 1e-12)
-    return np.round(255.0 * np.clip(unit, 0.0, 1.0)).astype(np.uint8)
+    grey: NDArray[np.uint8] = np.round(255.0 * np.clip(unit, 0.0, 1.0)).astype(np.uint8)
+    return grey
 
 
 def resized(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
