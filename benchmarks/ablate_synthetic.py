@@ -21,14 +21,14 @@ from ringfence.report.comparison import read_comparison
 from ringfence.report.environment import commit, environment
 from ringfence.weak.progress import ProgressBars
 from ringfence.weak.run_folder import RunFolder
-from ringfence.weak.settings import SCALES, CompareSettings
+from ringfence.weak.settings import SCALES, SyntheticSettings
 from ringfence.weak.synthetic_task import synthetic_task
 from ringfence.weak.training import train
 
 METHODS = ("penalty", "log_barrier")
 
 
-def variants(settings: CompareSettings) -> dict[str, CompareSettings]:
+def variants(settings: SyntheticSettings) -> dict[str, SyntheticSettings]:
     """The settings with one thing changed each."""
 
     def tempered(first: float, last: float) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def write(out: Path, seeds: list[int], where: dict[str, str], found: dict[str, d
     out.with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def dice_of(settings: CompareSettings, task: Any, method: str, seed: int) -> float:
+def dice_of(settings: SyntheticSettings, task: Any, method: str, seed: int) -> float:
     """Dice after training one method with one seed."""
     with tempfile.TemporaryDirectory() as folder, ProgressBars(Console(quiet=True), 1, 1) as bars:
         train(settings, task, method, seed, RunFolder(Path(folder)).run(seed, method), bars)

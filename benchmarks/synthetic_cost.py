@@ -21,7 +21,7 @@ import torch
 from ringfence.lightning import FenceCallback
 from ringfence.report.environment import commit, environment
 from ringfence.weak.history import History
-from ringfence.weak.settings import SCALES, CompareSettings
+from ringfence.weak.settings import SCALES, SyntheticSettings
 from ringfence.weak.synthetic_task import SyntheticTask, synthetic_task
 from ringfence.weak.training import make_module, quiet_lightning
 
@@ -64,7 +64,7 @@ def main() -> None:
     options.out.with_suffix(".md").write_text(as_markdown(record, ratios), encoding="utf-8")
 
 
-def epoch_seconds(settings: CompareSettings, task: SyntheticTask, method: str) -> float:
+def epoch_seconds(settings: SyntheticSettings, task: SyntheticTask, method: str) -> float:
     """The fastest of three epochs with the base loss and a method's limits (with none, for the base itself)."""
     module = make_module(settings, task, method, seed=0)
     module.supervised = True

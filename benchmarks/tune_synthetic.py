@@ -24,7 +24,7 @@ from ringfence.report.comparison import read_comparison
 from ringfence.report.environment import commit, environment
 from ringfence.weak.progress import ProgressBars
 from ringfence.weak.run_folder import RunFolder
-from ringfence.weak.settings import SCALES, CompareSettings
+from ringfence.weak.settings import SCALES, SyntheticSettings
 from ringfence.weak.synthetic_task import SyntheticTask, synthetic_task
 from ringfence.weak.training import train
 
@@ -78,7 +78,7 @@ def main() -> None:
     options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
 
 
-def earlier(record: Path, methods: list[str], settings: CompareSettings) -> list[dict[str, Any]]:
+def earlier(record: Path, methods: list[str], settings: SyntheticSettings) -> list[dict[str, Any]]:
     """The trainings of an earlier record that are not made anew; it must be about the same task."""
     if not record.exists() or set(FIRST) <= set(methods):
         return []
@@ -89,7 +89,7 @@ def earlier(record: Path, methods: list[str], settings: CompareSettings) -> list
     return [one for one in before["trainings"] if one["method"] not in methods]
 
 
-def shortened(settings: CompareSettings, epochs: int | None) -> CompareSettings:
+def shortened(settings: SyntheticSettings, epochs: int | None) -> SyntheticSettings:
     """The same schedules in fewer epochs: the barrier's t ends where it would have."""
     if epochs is None:
         return settings
@@ -100,7 +100,7 @@ def shortened(settings: CompareSettings, epochs: int | None) -> CompareSettings:
     )
 
 
-def attempt(settings: CompareSettings, task: SyntheticTask, method: str, setting: dict[str, Any]) -> dict[str, Any]:
+def attempt(settings: SyntheticSettings, task: SyntheticTask, method: str, setting: dict[str, Any]) -> dict[str, Any]:
     """Train a method with a setting; its row of the record."""
     own = replace(getattr(settings, method), **setting)
     changed = replace(settings, **{method: own})

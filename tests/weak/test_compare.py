@@ -20,9 +20,10 @@ from rich.console import Console
 from ringfence.segmentation import Region
 from ringfence.weak import compare, training
 from ringfence.weak.compare import compare_synthetic
+from ringfence.weak.model_file import load_model
 from ringfence.weak.progress import ProgressBars
 from ringfence.weak.run_folder import OneRun
-from ringfence.weak.settings import METHODS, SCALES, CompareSettings, NetworkSettings
+from ringfence.weak.settings import METHODS, SCALES, SyntheticSettings, NetworkSettings
 from ringfence.weak.synthetic_task import SyntheticTask, synthetic_task
 
 QUIET = Console(quiet=True)
@@ -31,7 +32,7 @@ TINY_NETWORK = NetworkSettings(
 )
 
 
-def tiny(**changes: object) -> CompareSettings:
+def tiny(**changes: object) -> SyntheticSettings:
     small = SCALES["small"]
     settings = replace(
         small,
@@ -88,15 +89,15 @@ def test_a_finished_run_keeps_weights_and_pictures_that_load_safely(finished: Pa
     folder = finished / "seed-0" / "log_barrier"
     assert sorted(path.name for path in folder.iterdir()) == [
         "metrics.csv",
+        "model.pt",
         "pictures.pt",
         "result.json",
-        "weights.pt",
     ]
     kept = torch.load(folder / "pictures.pt", weights_only=True)
     task = synthetic_task(tiny().data, 0)
     assert torch.equal(kept["image"], task.validation["image"][:, 0])
     module = training.make_module(tiny(), task, "log_barrier", 0)
-    module.network.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
+    module.network.load_state_dict(load_model(folder / "model.pt")[0].state_dict())
     predicted = module.eval()(task.validation["image"]).argmax(dim=1)
     assert torch.equal(predicted.to(torch.uint8), kept["predicted"])
     assert json.loads((folder / "result.json").read_text())["epochs"] == 3
@@ -109,7 +110,7 @@ def test_no_labelled_pixel_is_used(tmp_path: Path, method: str) -> None:
     def weights(task: SyntheticTask, name: str) -> dict[str, torch.Tensor]:
         with ProgressBars(QUIET, 1, 3) as bars:
             training.train(tiny(), task, method, 0, OneRun(tmp_path / name), bars)
-        return torch.load(tmp_path / name / "weights.pt", weights_only=True)
+        return load_model(tmp_path / name / "model.pt")[0].state_dict()
 
     task = synthetic_task(tiny().data, 0)
     noise = replace(task, train=task.train | {"mask": torch.rand(task.train["mask"].shape) < 0.5})
@@ -144,7 +145,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
         del row["seconds_train"], row["seconds_validation"]
     assert after == before
     one, other = (
-        torch.load(folder / "seed-0" / method / "weights.pt", weights_only=True)
+        load_model(folder / "seed-0" / method / "model.pt")[0].state_dict()
         for folder in (finished, tmp_path / "run")
     )
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -195,9 +196,7 @@ def test_the_logged_multipliers_are_the_barriers(finished: Path) -> None:
     """λ of the last epoch, from the formula and the kept weights: per image, whatever the batch."""
     settings, task = tiny(), synthetic_task(tiny().data, 0)
     module = training.make_module(settings, task, "log_barrier", 0)
-    module.network.load_state_dict(
-        torch.load(finished / "seed-0" / "log_barrier" / "weights.pt", weights_only=True)
-    )
+    module.network.load_state_dict(load_model(finished / "seed-0" / "log_barrier" / "model.pt")[0].state_dict())
     with torch.no_grad():
         region = Region(module.eval()(task.validation["image"]))
     row, t = rows(finished, "log_barrier")[-1], 1.1**2
@@ -265,7 +264,7 @@ def test_the_time_left_is_that_of_what_is_left() -> None:
     assert task.time_remaining == pytest.approx(600.0, rel=0.01)
 
 
-def change(**values: object) -> CompareSettings:
+def change(**values: object) -> SyntheticSettings:
     settings = tiny()
     for name, value in values.items():
         group, _, field = name.partition("__")
@@ -297,7 +296,7 @@ def change(**values: object) -> CompareSettings:
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_before_there_is_a_folder(
-    settings: CompareSettings, message: str, tmp_path: Path
+    settings: SyntheticSettings, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
         compare_synthetic(settings, tmp_path / "run", console=QUIET)

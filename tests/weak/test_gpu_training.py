@@ -14,14 +14,14 @@ from rich.console import Console
 
 from ringfence.weak.compare import compare_synthetic
 from ringfence.weak.module import WeakSegmentation
-from ringfence.weak.settings import METHODS, SCALES, CompareSettings
+from ringfence.weak.settings import METHODS, SCALES, SyntheticSettings
 from ringfence.weak.synthetic_task import synthetic_task
 from ringfence.weak.training import make_module
 
 pytestmark = pytest.mark.gpu
 
 
-def settings(**training: object) -> CompareSettings:
+def settings(**training: object) -> SyntheticSettings:
     small = SCALES["small"]
     return replace(
         small,

@@ -7,11 +7,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from monai.metrics.meandice import compute_dice
 from scipy import ndimage, special
 from torch import nn
 
 import ringfence as rf
-from ringfence.weak.module import WeakSegmentation, dice
+from ringfence.weak.module import WeakSegmentation, dice, overlap
 from ringfence.weak.networks import Tempered
 from ringfence.weak.settings import DataSettings
 from ringfence.weak.synthetic_task import synthetic_task
@@ -78,7 +79,7 @@ def test_dice_against_its_formula() -> None:
     logits = torch.randn(5, 3, 6, 7)
     labels = torch.randint(0, 3, (5, 6, 7))
     masks = torch.stack([labels == 1, labels == 2], dim=1)
-    scores = dice(logits, masks)
+    scores = dice(overlap(logits, masks))
     found = logits.argmax(dim=1)
     for row in range(5):
         for place, name in enumerate((1, 2)):
@@ -89,6 +90,20 @@ def test_dice_against_its_formula() -> None:
 def test_dice_of_empty_masks() -> None:
     empty, full = torch.zeros(1, 1, 4, 4, dtype=torch.bool), torch.ones(1, 1, 4, 4, dtype=torch.bool)
     nothing = torch.tensor([1.0, 0.0]).view(1, 2, 1, 1).expand(1, 2, 4, 4)
-    assert dice(nothing, empty).item() == 1.0
-    assert dice(nothing, full).item() == 0.0
-    assert dice(nothing.flip(1), empty).item() == 0.0
+    assert dice(overlap(nothing, empty)).item() == 1.0
+    assert dice(overlap(nothing, full)).item() == 0.0
+    assert dice(overlap(nothing.flip(1), empty)).item() == 0.0
+
+
+def test_dice_of_patients_is_that_of_their_whole_volumes() -> None:
+    """Against MONAI's, on the stacked slices."""
+    logits, masks = torch.randn(7, 3, 6, 5), torch.rand(7, 2, 6, 5) < 0.4
+    case = torch.tensor([0, 0, 0, -1, 1, 1, 1])  # nobody judges the fourth row
+    judged = torch.rand(7, 6, 5) < 0.9
+    scores = dice(overlap(logits, masks, judged), case)
+    labels = logits.argmax(dim=1)
+    for number, rows in ((0, slice(0, 3)), (1, slice(4, 7))):
+        for place in (0, 1):
+            found = ((labels[rows] == 1 + place) & judged[rows]).float()[None, None]
+            true = (masks[rows, place] & judged[rows]).float()[None, None]
+            assert scores[number, place].item() == pytest.approx(compute_dice(found, true).item(), rel=1e-6)

@@ -13,7 +13,7 @@ from ringfence.cli import Interrupted
 from ringfence.cli.report import written_report
 from ringfence.cli.settings import parse, settings_from, settings_parser
 from ringfence.extras import require
-from ringfence.weak.settings import SCALES, CompareSettings, NetworkSettings
+from ringfence.weak.settings import SCALES, NetworkSettings, SyntheticSettings
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -62,14 +62,14 @@ def _synthetic(arguments: list[str]) -> str:
     options = parse(_parser(defaults), [one if one != "--resume" else "--resume=true" for one in arguments])
     if (options.scale, options.resume) != (scale, resume):
         raise ValueError("scale and resume can be set on the command line or in the file of --config, not deeper")
-    settings = settings_from(CompareSettings, options)
+    settings = settings_from(SyntheticSettings, options)
     if options.out == "":
         raise ValueError("--out needs the name of a folder")
     folder = Path(options.out or f"runs/synthetic-{scale}-{datetime.now():%Y%m%d-%H%M%S}")
     return _compare(settings, folder, resume)
 
 
-def _compare(settings: CompareSettings, folder: Path, resume: bool) -> str:
+def _compare(settings: SyntheticSettings, folder: Path, resume: bool) -> str:
     for package in ("pytorch_lightning", "torchmetrics", "monai", "rich", "matplotlib"):
         require(package, "ringfence compare", "train")
     from ringfence.weak.compare import compare_synthetic
@@ -83,7 +83,7 @@ def _compare(settings: CompareSettings, folder: Path, resume: bool) -> str:
     return written_report(folder)
 
 
-def _parser(defaults: CompareSettings) -> ArgumentParser:
+def _parser(defaults: SyntheticSettings) -> ArgumentParser:
     parser = settings_parser("ringfence compare synthetic", " ".join(DESCRIPTION.split()), defaults, EPILOG)
     parser.add_argument(
         "--scale", default="small", metavar="|".join(SCALES), help="which settings the options below begin from"
@@ -134,7 +134,7 @@ def _read_yaml(file: Path) -> Any:
         raise ValueError(f"--config {file} is not YAML: {' '.join(str(error).split())}") from None
 
 
-def _begun(out: str | None) -> CompareSettings:
+def _begun(out: str | None) -> SyntheticSettings:
     """The settings that the run in ``out`` was begun with."""
     if out is None:
         raise ValueError("--resume needs --out FOLDER: which run should go on?")
@@ -142,4 +142,4 @@ def _begun(out: str | None) -> CompareSettings:
 
     parser = settings_parser("ringfence compare synthetic", "", SCALES["small"])
     stored_config(Path(out))
-    return settings_from(CompareSettings, parse(parser, ["--config", str(Path(out) / CONFIG)]))
+    return settings_from(SyntheticSettings, parse(parser, ["--config", str(Path(out) / CONFIG)]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,11 +13,15 @@ from typing import Final
 import torch
 from rich.console import Console
 
+from ringfence.weak.box_settings import BoxSettings
+from ringfence.weak.box_task import BoxTask, box_task
 from ringfence.weak.networks import build_network, check_network
+from ringfence.weak.prepared import read_prepared
 from ringfence.weak.progress import ProgressBars
 from ringfence.weak.run_folder import RunFolder, check_room, open_run_folder
-from ringfence.weak.settings import METHODS, CompareSettings
-from ringfence.weak.synthetic_task import CLASSES, synthetic_task
+from ringfence.weak.settings import METHODS, CompareSettings, SyntheticSettings
+from ringfence.weak.synthetic_task import synthetic_task
+from ringfence.weak.task import Task
 from ringfence.weak.training import PICTURES, choose_accelerator, make_fence, train
 
 ALMOST_FULL: Final = 1_000_000
@@ -25,9 +29,9 @@ ALMOST_FULL: Final = 1_000_000
 
 
 def compare_synthetic(
-    settings: CompareSettings, out: str | Path, *, resume: bool = False, console: Console | None = None
+    settings: SyntheticSettings, out: str | Path, *, resume: bool = False, console: Console | None = None
 ) -> RunFolder:
-    """Train every method on every seed's two-disc images; metrics, predictions and weights go to ``out``.
+    """Train every method on every seed's two-disc images; metrics, predictions and models go to ``out``.
 
     Args:
         settings: what to do; ``ringfence.weak.settings.SCALES`` has two to begin from.
@@ -38,20 +42,78 @@ def compare_synthetic(
     Returns:
         The folder; ``ringfence.report.write_report`` makes tables and figures of it.
     """
-    _check(settings)
+    data = settings.data
+    _check(
+        settings,
+        {
+            "data.size": data.size,
+            "data.train": data.train,
+            "data.validation": data.validation,
+            "data.size_slack": data.size_slack,
+            "data.centroid_slack": 1.0 if data.centroid_slack is None else data.centroid_slack,
+        },
+    )
+    # impossible sizes are refused before a folder is made
+    example = synthetic_task(replace(data, train=1, validation=1), seed=0)
+    return _compare("synthetic", settings, out, example, lambda seed: synthetic_task(data, seed), resume, console)
+
+
+def compare_boxes(
+    settings: BoxSettings, out: str | Path, *, resume: bool = False, console: Console | None = None
+) -> RunFolder:
+    """Train every method with every seed from the boxes of a prepared set; arguments as ``compare_synthetic``'s."""
+    task = checked_box_task(settings)
+    name = read_prepared(settings.data.prepared).name
+    return _compare(name, settings, out, task, lambda seed: task, resume, console)
+
+
+def checked_box_task(settings: BoxSettings) -> BoxTask:
+    """The task, after refusing what cannot be."""
+    limits, augment = settings.limits, settings.augment
+    _check(settings, {"limits.strip_width": limits.strip_width, "limits.size_high": limits.size_high})
+    shares = {f"augment.{name}": getattr(augment, name) for name in ("shift", "scale", "intensity")}
+    shares["limits.size_low"] = limits.size_low or 0.0
+    for name, share in shares.items():
+        if not 0.0 <= share < 1.0:
+            raise ValueError(f"{name} is a share from 0 to below 1, got {share}")
+    if limits.size_low is not None and limits.size_low > limits.size_high:
+        raise ValueError(f"limits.size_low {limits.size_low} is above limits.size_high {limits.size_high}")
+    if settings.data.margin < 0:
+        raise ValueError(f"data.margin must not be negative, got {settings.data.margin}")
+    if not settings.data.prepared:
+        raise ValueError("data.prepared: which prepared set? Name the folder that `ringfence prepare` wrote")
+    return box_task(settings)
+
+
+def _compare(
+    name: str,
+    settings: CompareSettings,
+    out: str | Path,
+    example: Task,
+    task_of: Callable[[int], Task],
+    resume: bool,
+    console: Console | None,
+) -> RunFolder:
+    """Check everything, make the folder, train what is not trained yet.
+
+    Args:
+        name: of the task.
+        settings: of all trainings.
+        out: the folder.
+        example: a task like those to come, to check the network by.
+        task_of: from a seed to its task.
+        resume: go on in that folder.
+        console: where progress is shown.
+    """
     choose_accelerator(settings.training.device)
     network = build_network(settings.network.class_path, settings.network.init_args)
-    probe = torch.zeros(1, settings.data.size, settings.data.size)
-    check_network(network, probe, 1 + CLASSES)
-    synthetic_task(
-        replace(settings.data, train=1, validation=1), seed=0
-    )  # impossible sizes are refused before a folder is made
+    check_network(network, torch.zeros(len(example.channels), *example.space), 1 + len(example.classes))
     console = console or Console(stderr=True)
     trainings = [(seed, method) for seed in settings.seeds for method in settings.methods]
     begun = RunFolder(Path(out))
     left = sum(not (resume and begun.run(seed, method).finished) for seed, method in trainings)
-    check_room(Path(out), _bytes_needed(settings, network, left))
-    folder = open_run_folder(Path(out), asdict(settings), resume)
+    check_room(Path(out), _bytes_needed(example, network, left))
+    folder = open_run_folder(Path(out), asdict(settings), resume, name)
     task, drawn = None, None
     with ProgressBars(console, len(trainings), settings.training.epochs) as bars:
         for seed, method in trainings:
@@ -60,7 +122,7 @@ def compare_synthetic(
                 bars.skip()
                 continue
             if task is None or drawn != seed:
-                task, drawn = synthetic_task(settings.data, seed), seed
+                task, drawn = task_of(seed), seed
             with _full_disk_named(folder.path):
                 train(settings, task, method, seed, run, bars)
     return folder
@@ -79,8 +141,8 @@ def _full_disk_named(path: Path) -> Iterator[None]:
         raise
 
 
-def _check(settings: CompareSettings) -> None:
-    """Refuse what cannot be, by name."""
+def _check(settings: CompareSettings, positive: dict[str, float]) -> None:
+    """Refuse what cannot be, by name; ``positive`` has the task's own numbers that must be above 0."""
     for method in settings.methods:
         if method not in METHODS:
             near = difflib.get_close_matches(method, METHODS, n=1)
@@ -90,17 +152,11 @@ def _check(settings: CompareSettings) -> None:
         values = getattr(settings, name)
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{name} needs at least one, each once; got {values}")
-    positive = {
-        "data.size": settings.data.size,
-        "data.train": settings.data.train,
-        "data.validation": settings.data.validation,
-        "data.size_slack": settings.data.size_slack,
+    positive |= {
         "training.epochs": settings.training.epochs,
         "training.batch_size": settings.training.batch_size,
         "training.lr": settings.training.lr,
     }
-    if settings.data.centroid_slack is not None:
-        positive["data.centroid_slack"] = settings.data.centroid_slack
     for method in settings.methods:
         positive[f"{method}.temperature"] = getattr(settings, method).temperature
         positive[f"{method}.final_temperature"] = getattr(settings, method).final_temperature
@@ -115,13 +171,13 @@ def _check(settings: CompareSettings) -> None:
             raise ValueError(f"seeds must be from 0 to 2^31 - 1, got {seed}")
     for method in settings.methods:  # each method checks its own numbers, and names them
         try:
-            make_fence(method, settings)
+            make_fence(method, settings, samples=1)
         except ValueError as error:
             raise ValueError(f"{method}: {error}") from error
 
 
-def _bytes_needed(settings: CompareSettings, network: torch.nn.Module, trainings: int) -> int:
+def _bytes_needed(task: Task, network: torch.nn.Module, trainings: int) -> int:
     weights = sum(int(tensor.nbytes) for tensor in network.state_dict().values())
-    pictures = 3 * PICTURES * settings.data.size**2
+    pictures = 3 * PICTURES * task.space[-1] * task.space[-2]
     # a checkpoint holds the weights and Adam's two moments, and is written beside the one before
     return trainings * (weights + pictures) + (2 * 3 * weights if trainings else 0)

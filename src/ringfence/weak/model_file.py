@@ -11,6 +11,7 @@ import torch
 
 from ringfence.weak.networks import Tempered, build_network
 
+MODEL: Final = "model.pt"
 FORMAT: Final = "ringfence model 1"
 TRUSTED: Final = ("monai.", "torch.")
 """Packages whose classes a model file may name; to import another one is for the user to allow."""
@@ -63,22 +64,12 @@ def load_model(path: str | Path, trust: str | None = None) -> tuple[Tempered, Mo
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no model: there is no such file")
+    kept = _read(path)
     try:
-        kept = torch.load(path, map_location="cpu", weights_only=True)
-        if not isinstance(kept, dict) or kept.get("format") != FORMAT:
-            raise ValueError(f"it should be what `ringfence train` wrote as model.pt ('{FORMAT}')")
-        facts = kept["card"]
-        card = ModelCard(
-            **{
-                **facts,
-                "channels": tuple(facts["channels"]),
-                "classes": tuple(facts["classes"]),
-                "size": tuple(facts["size"]),
-                "patch": None if facts["patch"] is None else tuple(facts["patch"]),
-            }
-        )
-    except Exception as error:  # zipfile's, pickle's, torch's own
-        raise ValueError(f"{path} is no model that can be used: {_first_line(error)}") from None
+        card = _card(kept["card"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {_first_line(error)}"
+        raise ValueError(f"{path} is no model that can be used: its card is damaged ({reason})") from None
     if not card.class_path.startswith(TRUSTED) and card.class_path != trust:
         raise ValueError(
             f"{path} uses the network {card.class_path}, whose code would run: if you trust it, "
@@ -87,9 +78,41 @@ def load_model(path: str | Path, trust: str | None = None) -> tuple[Tempered, Mo
     network = Tempered(build_network(card.class_path, card.init_args), len(card.classes))
     try:
         network.load_state_dict(kept["weights"])
-    except RuntimeError as error:
+    except (RuntimeError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: its weights do not fit its network: {_first_line(error)}") from None
     return network.eval(), card
+
+
+def _read(path: Path) -> dict[str, Any]:
+    expected = f"it should be what `ringfence train` wrote as {MODEL} ('{FORMAT}')"
+    try:
+        kept = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # zipfile's, pickle's, torch's own, whose advice would be to run what is in it
+        raise ValueError(
+            f"{path} is no model that can be used: it is damaged, or holds more than plain tensors; {expected}"
+        ) from None
+    if not isinstance(kept, dict) or kept.get("format") != FORMAT:
+        raise ValueError(f"{path} is no model that can be used: {expected}")
+    return kept
+
+
+def _card(facts: Any) -> ModelCard:
+    """A card from plain values: lists may have become of tuples."""
+    patch = facts.get("patch")
+    card = ModelCard(
+        **{
+            **facts,
+            "channels": tuple(map(str, facts["channels"])),
+            "classes": tuple(map(str, facts["classes"])),
+            "size": tuple(int(side) for side in facts["size"]),
+            "patch": None if patch is None else tuple(int(side) for side in patch),
+        }
+    )
+    if len(card.size) != 2 or min(card.size) < 1 or (card.patch is not None and len(card.patch) != 3):
+        raise ValueError(f"slices of {card.size}, patches of {card.patch}")
+    if not card.channels or not card.classes or len(set(card.classes)) < len(card.classes):
+        raise ValueError(f"channels {card.channels}, classes {card.classes}")
+    return card
 
 
 def _first_line(error: Exception) -> str:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 import pytorch_lightning as pl
 import torch
-from monai.metrics.meandice import compute_dice
-from monai.networks.utils import one_hot
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -21,9 +19,7 @@ from ringfence.segmentation import Region
 from ringfence.weak.batches import Batch, Batches
 from ringfence.weak.graphs import Graphed, fused, rewrapped, unwrapped
 from ringfence.weak.networks import Tempered
-
-Limits: TypeAlias = Callable[[Region, Batch], dict[str, Residual]]
-"""What is asked of a region, given the weak labels in its batch: residuals by name."""
+from ringfence.weak.task import Limits
 
 VALIDATION_BATCH: Final = 50
 BETAS: Final = (0.9, 0.99)
@@ -45,6 +41,7 @@ class WeakSegmentation(pl.LightningModule):
         limits: what they are.
         train: the training set.
         validation: the validation set.
+        varied: what is done to a training batch first, as augmentation.
         supervised: use the masks of the training set, too.
         temperatures: the network's in the first epoch and in the last, with equal ratios between.
         batch_size: images a step.
@@ -62,6 +59,7 @@ class WeakSegmentation(pl.LightningModule):
         train: Mapping[str, Tensor],
         validation: Mapping[str, Tensor],
         *,
+        varied: Callable[[Batch], Batch] | None = None,
         supervised: bool = False,
         temperatures: tuple[float, float] = (1.0, 1.0),
         batch_size: int = 4,
@@ -71,18 +69,20 @@ class WeakSegmentation(pl.LightningModule):
         cuda_graphs: bool = False,
     ) -> None:
         super().__init__()
-        self.network: Tempered = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        volumes = any(weight.ndim == 5 for weight in network.parameters())
+        self.memory_format = torch.channels_last_3d if volumes else torch.channels_last
+        self.network: Tempered = network.to(memory_format=self.memory_format)  # type: ignore[call-overload]
         self.fence, self.limits, self.monitor = fence, limits, Monitor()
         if fence is None and not supervised:
             raise ValueError("there is nothing to learn from: give a fence, or supervised=True")
         self.supervised, self.temperatures = supervised, temperatures
         self.batch_size, self.lr, self.schedule = batch_size, lr, schedule
         self.seed, self.cuda_graphs = seed, cuda_graphs
-        self._train, self._validation = train, validation
+        self._train, self._validation, self._varied = train, validation, varied
         self._graphed: Graphed | None = None
         self._like: dict[str, Residual] = {}
         self._losses: list[Tensor] = []
-        self._scores: list[Tensor] = []
+        self._overlaps: list[Tensor] = []
         self._pulls: dict[str, list[Tensor]] = {}
 
     # The steps
@@ -90,11 +90,12 @@ class WeakSegmentation(pl.LightningModule):
     def forward(self, images: Tensor) -> Tensor:
         """Logits of uint8 images."""
         scaled = images.float().div_(255.0)
-        logits: Tensor = self.network(scaled.to(memory_format=torch.channels_last))
+        logits: Tensor = self.network(scaled.to(memory_format=self.memory_format))
         return logits
 
     def training_step(self, batch: Batch, number: int) -> Tensor:
         """Cross-entropy if the masks are used, and the limits' term if there are limits."""
+        batch = batch if self._varied is None else self._varied(batch)
         if self._graphed is not None and self._graphed.fits(batch):
             logits, residuals = self._replayed(self._graphed, batch)
         else:
@@ -108,11 +109,11 @@ class WeakSegmentation(pl.LightningModule):
         return loss
 
     def validation_step(self, batch: Batch, number: int) -> None:
-        """Dice of every image, and whether its limits hold."""
+        """What Dice is made of, and whether the limits hold."""
         logits = self(batch["image"])
         residuals = self.limits(Region(logits), batch)
         self.monitor.update(index=batch["index"], **residuals)
-        self._scores.append(dice(logits, batch["mask"]))
+        self._overlaps.append(overlap(logits, batch["mask"], batch.get("judged")))
         # Multipliers that a method keeps belong to training images; those it implies are everywhere.
         if self.fence is not None and not isinstance(self.fence, DualMethod):
             for name, duals in self.fence.duals(index=None, **residuals).items():
@@ -123,7 +124,8 @@ class WeakSegmentation(pl.LightningModule):
     def on_fit_start(self) -> None:
         """Record CUDA graphs if wanted, now that the network is on its device."""
         if self.cuda_graphs and self.device.type == "cuda":
-            self._capture(next(iter(self.train_dataloader())))
+            batch = next(iter(self.train_dataloader()))
+            self._capture(batch if self._varied is None else self._varied(batch))
 
     def on_train_epoch_start(self) -> None:
         """Set what depends on the epoch's number alone, so that a resumed run goes on exactly as it would have."""
@@ -147,9 +149,13 @@ class WeakSegmentation(pl.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Log the epoch's Dice, and the multipliers that its residuals imply."""
-        scores, self._scores = torch.cat(self._scores), []
+        overlaps, self._overlaps = torch.cat(self._overlaps), []
         pulls, self._pulls = self._pulls, {}
-        self.log("dice", scores.mean())
+        scores = dice(overlaps, self._validation.get("case"))
+        self.log("dice", scores.nanmean())
+        if scores.shape[1] > 1:
+            for number, score in enumerate(scores.unbind(dim=1), start=1):
+                self.log(f"dice/{number}", score.nanmean())
         for name, duals in pulls.items():
             self.log(f"fence/mean_multiplier/{name}", torch.cat(duals).mean())
             self.log(f"fence/max_multiplier/{name}", torch.cat(duals).max())
@@ -204,13 +210,36 @@ class WeakSegmentation(pl.LightningModule):
         return Batches(rows, VALIDATION_BATCH)
 
 
-def dice(logits: Tensor, masks: Tensor) -> Tensor:
-    """2|P∩Y| / (|P| + |Y|) of the likeliest class against the mask: ``[B, K]``; two empty masks give 1."""
-    channels = logits.shape[1]
-    predicted = one_hot(logits.argmax(dim=1, keepdim=True), num_classes=channels)
-    truth = torch.cat([~masks.any(dim=1, keepdim=True), masks], dim=1)
-    score: Tensor = compute_dice(predicted, truth.float(), include_background=False, ignore_empty=False)
-    return score
+def overlap(logits: Tensor, masks: Tensor, judged: Tensor | None = None) -> Tensor:
+    """|P∩Y| and |P| + |Y| of the likeliest class P and the mask Y: float64 ``[B, K, 2]``.
+
+    Args:
+        logits: ``[B, 1 + K, *space]``.
+        masks: bool ``[B, K, *space]``.
+        judged: bool ``[B, *space]``, the pixels that count; all of them unless given.
+    """
+    classes = torch.arange(1, logits.shape[1], device=logits.device)
+    predicted = logits.argmax(dim=1, keepdim=True) == classes.view(1, -1, *[1] * (masks.ndim - 2))
+    if judged is not None:
+        predicted, masks = predicted & judged.unsqueeze(1), masks & judged.unsqueeze(1)
+    both, found, true = (one.flatten(2).sum(dim=-1) for one in (predicted & masks, predicted, masks))
+    return torch.stack([both, found + true], dim=-1).double()
+
+
+def dice(overlaps: Tensor, case: Tensor | None = None) -> Tensor:
+    """2|P∩Y| / (|P| + |Y|): ``[cases, K]``; two empty masks give 1.
+
+    Args:
+        overlaps: of ``overlap``, a row for each image.
+        case: int64, which case each row is part of, from 0; each is its own unless given. Negative: left out.
+    """
+    if case is not None:
+        case = case.to(overlaps.device)
+        known = case >= 0
+        rows = overlaps.new_zeros(int(case.max()) + 1 if bool(known.any()) else 0, *overlaps.shape[1:])
+        overlaps = rows.index_add_(0, case[known], overlaps[known])
+    both, total = overlaps.unbind(dim=-1)
+    return torch.where(total > 0, 2.0 * both / total.clamp(min=1.0), 1.0)
 
 
 def _labels(masks: Tensor) -> Tensor:

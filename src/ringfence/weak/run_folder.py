@@ -70,13 +70,14 @@ def check_room(path: Path, needed: int) -> None:
         )
 
 
-def open_run_folder(path: Path, config: Mapping[str, Any], resume: bool) -> RunFolder:
+def open_run_folder(path: Path, config: Mapping[str, Any], resume: bool, task: str = "synthetic") -> RunFolder:
     """Begin a run in a new folder, or go on in that of an interrupted one.
 
     Args:
         path: the folder.
         config: what the run is asked to do.
         resume: go on with the run that is there; it must have been asked the same.
+        task: its name, for whoever makes tables of the run.
     """
     if resume:
         _check_same(path, config)
@@ -94,7 +95,7 @@ def open_run_folder(path: Path, config: Mapping[str, Any], resume: bool) -> RunF
     try:
         path.mkdir(parents=True, exist_ok=True)
         write_text(path / CONFIG, dump(config))
-        write_text(path / ENVIRONMENT, json.dumps(_facts(), indent=2) + "\n")
+        write_text(path / ENVIRONMENT, json.dumps({"task": task} | _facts(), indent=2) + "\n")
     except PermissionError:
         raise PermissionError(f"{path} cannot be written to: choose another --out") from None
     return RunFolder(path)

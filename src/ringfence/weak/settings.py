@@ -1,5 +1,5 @@
 # ruff: noqa: RUF009 - option() is dataclasses.field() with a help text
-"""What can be set in `ringfence compare synthetic`, and the two scales it ships with. Needs no torch: help is fast.
+"""What can be set in every comparison, and the two scales of the synthetic one. Needs no torch: help is fast.
 
 Every field is an option of the command line and a key of its YAML file; its help is beside it.
 """
@@ -86,7 +86,14 @@ class MethodSettings:
 
 
 @dataclass(frozen=True)
-class LagrangianSettings(MethodSettings):
+class LimitedSettings(MethodSettings):
+    """What every method of limits has."""
+
+    weights: dict[str, float] = option({}, "how much each limit's term counts, by the limit's name; 1 unless given")
+
+
+@dataclass(frozen=True)
+class LagrangianSettings(LimitedSettings):
     """Standard Lagrangian: λ per image and constraint, projected dual ascent once an epoch."""
 
     unit: Unit = option("relative", "what its residuals are measured in")
@@ -94,7 +101,7 @@ class LagrangianSettings(MethodSettings):
 
 
 @dataclass(frozen=True)
-class ReLULagrangianSettings(MethodSettings):
+class ReLULagrangianSettings(LimitedSettings):
     """ReLU Lagrangian (Nandwani et al.): one λ per constraint kind, on the violation alone."""
 
     unit: Unit = option("relative", "what its residuals are measured in")
@@ -104,7 +111,7 @@ class ReLULagrangianSettings(MethodSettings):
 
 
 @dataclass(frozen=True)
-class PenaltySettings(MethodSettings):
+class PenaltySettings(LimitedSettings):
     """Quadratic penalty: γ max(0, f)²."""
 
     unit: Unit = option("relative", "what its residuals are measured in")
@@ -113,7 +120,7 @@ class PenaltySettings(MethodSettings):
 
 
 @dataclass(frozen=True)
-class LogBarrierSettings(MethodSettings):
+class LogBarrierSettings(LimitedSettings):
     """Log-barrier extension: ψ_t(f)."""
 
     unit: Unit = option("pixels", "what its residuals are measured in")
@@ -122,7 +129,7 @@ class LogBarrierSettings(MethodSettings):
 
 
 @dataclass(frozen=True)
-class AugmentedLagrangianSettings(MethodSettings):
+class AugmentedLagrangianSettings(LimitedSettings):
     """Augmented Lagrangian, our extra row: λ per image and constraint, with a quadratic term of strength ρ."""
 
     unit: Unit = option("relative", "what its residuals are measured in")
@@ -149,11 +156,10 @@ METHODS: Final = (
 
 @dataclass(frozen=True)
 class CompareSettings:
-    """Everything `ringfence compare synthetic` can be told, but where its results go."""
+    """What every comparison can be told, but where its results go."""
 
     methods: list[str] = option(list(METHODS), f"which to train, of {', '.join(METHODS)}")
     seeds: list[int] = option([0], "each seed has images, first weights and an order of its own")
-    data: DataSettings = field(default_factory=DataSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     lagrangian: LagrangianSettings = field(default_factory=LagrangianSettings)
@@ -162,6 +168,13 @@ class CompareSettings:
     log_barrier: LogBarrierSettings = field(default_factory=LogBarrierSettings)
     augmented_lagrangian: AugmentedLagrangianSettings = field(default_factory=AugmentedLagrangianSettings)
     full_supervision: FullSupervisionSettings = field(default_factory=FullSupervisionSettings)
+
+
+@dataclass(frozen=True)
+class SyntheticSettings(CompareSettings):
+    """Everything `ringfence compare synthetic` can be told, but where its results go."""
+
+    data: DataSettings = field(default_factory=DataSettings)
 
 
 _WIDTH_16: Final = {
@@ -174,9 +187,9 @@ _WIDTH_16: Final = {
     "upsample": "nontrainable",
 }
 
-SCALES: Final[Mapping[str, CompareSettings]] = {
-    "small": CompareSettings(),
-    "paper": CompareSettings(
+SCALES: Final[Mapping[str, SyntheticSettings]] = {
+    "small": SyntheticSettings(),
+    "paper": SyntheticSettings(
         seeds=[0, 1, 2],
         data=DataSettings(size=256, train=1000, validation=100),
         network=NetworkSettings("monai.networks.nets.BasicUNet", _WIDTH_16),

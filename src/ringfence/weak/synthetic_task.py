@@ -5,33 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from torch import Tensor
-
 from ringfence.residuals import Residual, between
 from ringfence.segmentation import Region
 from ringfence.weak.batches import Batch
 from ringfence.weak.labels import centroid_bounds, size_bounds
-from ringfence.weak.module import Limits
 from ringfence.weak.settings import DataSettings, Unit
 from ringfence.weak.synthetic import two_discs
+from ringfence.weak.task import Limits, Task
 
 PAPER_SIZE: Final = 256
 PAPER_CENTROID_SLACK: Final = 20.0
-CLASSES: Final = 1
 
 
 @dataclass(frozen=True)
-class SyntheticTask:
-    """Images, weak labels and truth: rows by name, and the limits they imply.
+class SyntheticTask(Task):
+    """Two discs; rows have the bounds ``size_low``, ``size_high``, ``centroid_low``, ``centroid_high``.
 
     Attributes:
-        train: ``image``, ``mask`` and the bounds ``size_low``, ``size_high``, ``centroid_low``, ``centroid_high``.
-        validation: likewise, of other images.
         slack: of the centroid, in pixels.
     """
 
-    train: dict[str, Tensor]
-    validation: dict[str, Tensor]
     slack: float
 
     def limits(self, unit: Unit) -> Limits:
@@ -72,4 +65,4 @@ def synthetic_task(data: DataSettings, seed: int) -> SyntheticTask:
                 "centroid_high": centroid.high,
             }
         )
-    return SyntheticTask(splits[0], splits[1], slack)
+    return SyntheticTask(splits[0], splits[1], ("grey",), ("darker disc",), (data.size, data.size), slack)

@@ -22,24 +22,25 @@ from ringfence import AugmentedLagrangian, Lagrangian, LogBarrier, Method, Penal
 from ringfence.extras import require
 from ringfence.lightning import FenceCallback
 from ringfence.methods.base import Options
+from ringfence.report.environment import commit
 from ringfence.weak.history import History
+from ringfence.weak.model_file import MODEL, ModelCard, save_model
 from ringfence.weak.module import WeakSegmentation
 from ringfence.weak.networks import Tempered, build_network
 from ringfence.weak.progress import EpochBar, ProgressBars
 from ringfence.weak.run_folder import OneRun
 from ringfence.weak.settings import CompareSettings
-from ringfence.weak.synthetic_task import CLASSES, SyntheticTask
+from ringfence.weak.task import Task
 
 PICTURES: Final = 5
 """How many validation images are kept with their predictions."""
 
 
-def make_fence(method: str, settings: CompareSettings) -> Method | None:
+def make_fence(method: str, settings: CompareSettings, samples: int) -> Method | None:
     """The method of a row of the table; None for full supervision. Losses are means over the batch's images."""
     own = getattr(settings, method)
-    samples = settings.data.train
     # Residuals are ours, and so are the indices; the module looks at the loss once an epoch.
-    usual: Options = {"reduction": "batchmean", "validate": False}
+    usual: Options = {"reduction": "batchmean", "validate": False, "weights": getattr(own, "weights", {})}
     if method == "lagrangian":
         return Lagrangian(own.dual_lr, samples=samples, **usual)
     if method == "relu_lagrangian":
@@ -53,7 +54,7 @@ def make_fence(method: str, settings: CompareSettings) -> Method | None:
     return None
 
 
-def make_module(settings: CompareSettings, task: SyntheticTask, method: str, seed: int) -> WeakSegmentation:
+def make_module(settings: CompareSettings, task: Task, method: str, seed: int) -> WeakSegmentation:
     """Network, fence and data of one training; a seed's network begins with the same weights for every method."""
     own, training = getattr(settings, method), settings.training
     torch.manual_seed(seed)
@@ -61,11 +62,12 @@ def make_module(settings: CompareSettings, task: SyntheticTask, method: str, see
     if training.compile:
         network.compile()
     return WeakSegmentation(
-        Tempered(network, CLASSES, training.prior),
-        make_fence(method, settings),
+        Tempered(network, len(task.classes), training.prior),
+        make_fence(method, settings, len(task.train["image"])),
         task.limits(getattr(own, "unit", "pixels")),
         task.train,
         task.validation,
+        varied=task.varied,
         supervised=method == "full_supervision",
         temperatures=(own.temperature, own.final_temperature),
         batch_size=training.batch_size,
@@ -91,9 +93,7 @@ class WholeCheckpoints(TorchCheckpointIO):
             raise
 
 
-def train(
-    settings: CompareSettings, task: SyntheticTask, method: str, seed: int, run: OneRun, bars: ProgressBars
-) -> None:
+def train(settings: CompareSettings, task: Task, method: str, seed: int, run: OneRun, bars: ProgressBars) -> None:
     """Train one method with one seed into its folder; from its checkpoint, if it has one."""
     accelerator = choose_accelerator(settings.training.device)
     module = make_module(settings, task, method, seed)
@@ -121,7 +121,7 @@ def train(
         with _interruptible(trainer):
             trainer.fit(module, ckpt_path=run.checkpoint, weights_only=True)
     last = history.rows[-1]
-    _keep_outputs(module, task, run)
+    _keep_outputs(module, task, settings, method, run)
     run.finish({"method": method, "seed": seed, "epochs": training.epochs, "last_epoch": last})
     seconds = sum(row["seconds_train"] + row["seconds_validation"] for row in history.rows)
     bars.say(
@@ -141,18 +141,32 @@ def _check_readable(checkpoint: Path | None) -> None:
         ) from None
 
 
-def _keep_outputs(module: WeakSegmentation, task: SyntheticTask, run: OneRun) -> None:
-    """The weights, and what the network says about the first validation images: plain tensors, safe to load."""
-    images = task.validation["image"][:PICTURES]
+def _keep_outputs(
+    module: WeakSegmentation, task: Task, settings: CompareSettings, method: str, run: OneRun
+) -> None:
+    """The model, and what it says about a few validation images: plain tensors, safe to load."""
+    rows = torch.tensor(task.pictured(PICTURES))
+    images = task.validation["image"][rows]
     module.eval()
     with torch.no_grad():
         predicted = module(images.to(module.device)).argmax(dim=1).to(torch.uint8).cpu()
-    truth = task.validation["mask"][:PICTURES, 0]
+    truth = task.validation["mask"][rows].any(dim=1)
     kept = {"image": images[:, 0], "truth": truth, "predicted": predicted}
+    if images.ndim == 5:  # of a volume, the slice in its middle
+        kept = {name: tensor[:, tensor.shape[1] // 2] for name, tensor in kept.items()}
     # cloned, because torch saves all that a slice was cut from
     torch.save({name: tensor.clone() for name, tensor in kept.items()}, run.path / "pictures.pt")
-    weights = {name: tensor.cpu() for name, tensor in module.network.state_dict().items()}
-    torch.save(weights, run.path / "weights.pt")
+    card = ModelCard(
+        settings.network.class_path,
+        settings.network.init_args,
+        task.channels,
+        task.classes,
+        (task.space[-2], task.space[-1]),
+        (task.space[0], task.space[1], task.space[2]) if len(task.space) == 3 else None,
+        method,
+        commit(),
+    )
+    save_model(run.path / MODEL, module.network, card)
 
 
 def choose_accelerator(device: str) -> Literal["cpu", "cuda"]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,6 +62,49 @@ def volume_name(path: Path) -> str | None:
 
 def read_volume(path: Path) -> Volume:
     """Read a three-dimensional volume; a damaged or incomplete one is refused with what is wrong."""
+    return _three_axes(_read(path))
+
+
+def read_channels(paths: Sequence[Path]) -> list[Volume]:
+    """Read the channels of one image, all of one shape: a file each, or a NIfTI whose fourth axis they are."""
+    first, *others = (_read(path) for path in paths)
+    if not others and first.voxels.ndim == 4 and first.path.name.lower().endswith(NIFTI):
+        return [replace(first, voxels=voxels) for voxels in first.voxels]
+    for volume in (first, *others):
+        check_same_shape(_three_axes(first), _three_axes(volume))
+    return [first, *others]
+
+
+def check_same_shape(one: Volume, other: Volume) -> None:
+    """Refuse two volumes of one case that have different shapes."""
+    if one.voxels.shape != other.voxels.shape:
+        shapes = [" × ".join(map(str, volume.voxels.shape)) for volume in (one, other)]
+        raise ValueError(f"{one.path} has {shapes[0]} voxels, but {other.path} has {shapes[1]} (z, y, x)")
+
+
+def read_shape(path: Path) -> tuple[int, int, int]:
+    """Depth, height and width as the header says, without reading a voxel."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    try:
+        if path.name.lower().endswith(NIFTI):
+            sizes = require("nibabel", "reading NIfTI", "train").load(str(path)).shape
+        else:
+            sizes = _header(path)["dimsize"].split()
+        width, height, depth = (int(size) for size in sizes[:3])
+    except Exception as error:  # nibabel raises its own, OSError, ValueError
+        raise ValueError(f"{path} cannot be read: {str(error).strip() or type(error).__name__}") from None
+    return depth, height, width
+
+
+def _three_axes(volume: Volume) -> Volume:
+    if volume.voxels.ndim != 3:
+        shape = list(volume.voxels.shape)
+        raise ValueError(f"{volume.path} has {volume.voxels.ndim} axes {shape}; a volume has three")
+    return volume
+
+
+def _read(path: Path) -> Volume:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
     if path.name.lower().endswith(METAIMAGE):
@@ -69,8 +113,6 @@ def read_volume(path: Path) -> Volume:
         volume = _read_nifti(path)
     else:
         raise ValueError(f"{path} is no volume: it should end in {', '.join((*METAIMAGE, *NIFTI))}")
-    if volume.voxels.ndim != 3:
-        raise ValueError(f"{path} has {volume.voxels.ndim} axes {list(volume.voxels.shape)}; a volume has three")
     if np.issubdtype(volume.voxels.dtype, np.floating) and not np.isfinite(volume.voxels).all():
         count = int((~np.isfinite(volume.voxels)).sum())
         raise ValueError(f"{path}: {count} of {volume.voxels.size} voxels are NaN or infinite")
@@ -119,6 +161,8 @@ def _count_bytes(path: Path) -> None:
         raise ValueError(f"{path} is no MetaImage header that can be used: {error}") from None
     if source.upper() in ("LOCAL", "LIST") or "%" in source:
         return  # not the challenge's form: SimpleITK reads it, or says why not
+    if Path(source).name != source:
+        raise ValueError(f"{path}: its data file should be beside it; the header names {source}")
     data = path.parent / source
     if not data.exists():
         raise ValueError(f"{path}: its data file {source} is missing")

@@ -1,0 +1,118 @@
+"""Train variants of the settings for PROMISE12 one after another, and write what each reached.
+
+    python benchmarks/tune_promise12.py --prepared PREPARED --plan plan.yaml --out results/promise12/tuning
+
+The plan is a YAML file: a method, and a list of settings by dotted name that differ from the defaults, for each variant:
+
+    barrier-strips-50: {method: log_barrier, log_barrier.weights: {strips: 50}}
+
+After each variant everything so far is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import statistics
+import tempfile
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from ringfence.report.environment import commit, environment
+from ringfence.weak.box_settings import BoxSettings
+from ringfence.weak.compare import checked_box_task
+from ringfence.weak.progress import ProgressBars
+from ringfence.weak.run_folder import OneRun
+from ringfence.weak.training import train
+
+
+def main() -> None:
+    """Train, and write OUT.json and OUT.md."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prepared", required=True)
+    parser.add_argument("--plan", type=Path, required=True)
+    parser.add_argument("--epochs", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=100)
+    parser.add_argument("--only", nargs="+", help="names of variants; all of the plan's unless given")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    plan: dict[str, dict[str, Any]] = yaml.safe_load(options.plan.read_text(encoding="utf-8"))
+    base = changed(BoxSettings(), {"data.prepared": options.prepared, "training.epochs": options.epochs})
+    record: dict[str, Any] = {
+        "command": f"python benchmarks/tune_promise12.py --prepared PREPARED --plan {options.plan.name} "
+        f"--epochs {options.epochs} --seed {options.seed}",
+        "seed": options.seed,
+        "environment": environment() | {"commit": commit()},
+        "variants": [],
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    for name in options.only or plan:
+        different = dict(plan[name])
+        method = different.pop("method")
+        began = time.perf_counter()
+        settings = changed(base, different)
+        rows = epochs(settings, method, options.seed)
+        tail = rows[-max(1, len(rows) // 5) :]
+        record["variants"].append(
+            {
+                "name": name,
+                "method": method,
+                "settings": different,
+                "dice": statistics.fmean(row["dice"] for row in tail),
+                "dice_sd": statistics.pstdev(row["dice"] for row in tail),
+                "satisfaction": statistics.fmean(row["satisfaction"] for row in tail),
+                "best_epoch": max(row["dice"] for row in rows),
+                "every_fifth_epoch": [round(row["dice"], 4) for row in rows[4::5]],
+                "seconds_per_epoch": statistics.median(row["seconds_train"] for row in rows),
+            }
+        )
+        print(json.dumps(record["variants"][-1]), f"{time.perf_counter() - began:.0f} s", flush=True)
+        options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
+
+
+def changed(settings: Any, different: dict[str, Any]) -> Any:
+    """Settings with other values at dotted names."""
+    for name, value in different.items():
+        first, _, rest = name.partition(".")
+        if first not in {field.name for field in fields(settings)}:
+            raise ValueError(f"there is no setting '{name}'")
+        inner = changed(getattr(settings, first), {rest: value}) if rest else value
+        settings = replace(settings, **{first: inner})
+    return settings
+
+
+def epochs(settings: BoxSettings, method: str, seed: int) -> list[dict[str, float]]:
+    """What each epoch of one training measured."""
+    task = checked_box_task(settings)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProgressBars(Console(quiet=True), 1, settings.training.epochs) as bars,
+    ):
+        run = OneRun(Path(folder) / method)
+        train(settings, task, method, seed, run, bars)
+        with (run.path / "metrics.csv").open(encoding="utf-8") as lines:
+            return [{name: float(value or "nan") for name, value in row.items()} for row in csv.DictReader(lines)]
+
+
+def as_markdown(record: dict[str, Any]) -> str:
+    """The variants as a table."""
+    lines = ["| variant | method | 3D DSC, last fifth (sd) | best epoch | limits that hold |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {one['name']}: `{json.dumps(one['settings'])}` | {one['method']} | {one['dice']:.3f} ({one['dice_sd']:.3f}) "
+        f"| {one['best_epoch']:.3f} | {100 * one['satisfaction']:.1f} % |"
+        for one in record["variants"]
+    ]
+    facts = record["environment"]
+    lines += ["", f"`{record['command']}`, torch {facts['torch']}, {facts['gpu']}, commit {facts['commit']}."]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

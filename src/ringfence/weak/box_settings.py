@@ -1,0 +1,94 @@
+# ruff: noqa: RUF009 - option() is dataclasses.field() with a help text
+"""What can be set when training from boxes: `ringfence train` and `ringfence compare promise12`. Needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from ringfence.weak.settings import (
+    AugmentedLagrangianSettings,
+    CompareSettings,
+    FullSupervisionSettings,
+    LagrangianSettings,
+    LogBarrierSettings,
+    NetworkSettings,
+    PenaltySettings,
+    ReLULagrangianSettings,
+    TrainingSettings,
+    option,
+)
+
+
+@dataclass(frozen=True)
+class BoxDataSettings:
+    """The images and their weak labels."""
+
+    prepared: str = option("", "the folder that `ringfence prepare` wrote")
+    boxes: str | None = option(None, "a file of boxes (CSV, JSON, COCO); taken from the masks unless given")
+    sizes: str | None = option(None, "a file of size bounds (CSV, JSON); none unless given")
+    margin: int = option(0, "pixels that boxes taken from masks are wider on every side: a careless annotator")
+    patch: list[int] | None = option(
+        None, "train on volumes, in patches of this many slices, rows and columns; on slices unless given"
+    )
+
+
+@dataclass(frozen=True)
+class LimitSettings:
+    """The limits: strips across the box hold at least their width, nothing is outside, and no more than the box."""
+
+    strip_width: int = option(5, "pixels; every strip of that width across the box holds at least as many")
+    size_low: float | None = option(
+        None, "the object is at least this share of its box; no limit unless given"
+    )
+    size_high: float = option(1.0, "the object is at most this share of its box")
+
+
+@dataclass(frozen=True)
+class AugmentSettings:
+    """How training images are varied: only so that a box stays a box, hence no rotation."""
+
+    flip: bool = option(True, "mirror along each axis, every second time")
+    shift: float = option(0.1, "move by up to this share of the image along each axis")
+    scale: float = option(0.1, "enlarge or shrink by up to this share along each axis")
+    intensity: float = option(0.2, "vary contrast, brightness and gamma by up to this share")
+
+
+_WIDTH_32: Final = {
+    "spatial_dims": 2,
+    "in_channels": 1,
+    "out_channels": 2,
+    "features": [32, 32, 64, 128, 256, 32],
+    "act": "relu",
+    "norm": "batch",
+    "upsample": "nontrainable",
+}
+
+
+@dataclass(frozen=True)
+class BoxSettings(CompareSettings):
+    """Everything about training from boxes but where the results go; the defaults are PROMISE12's."""
+
+    network: NetworkSettings = field(
+        default_factory=lambda: NetworkSettings("monai.networks.nets.BasicUNet", _WIDTH_32)
+    )
+    training: TrainingSettings = field(
+        default_factory=lambda: TrainingSettings(epochs=50, batch_size=16, lr=5e-4, prior=None)
+    )
+    lagrangian: LagrangianSettings = field(default_factory=lambda: LagrangianSettings(unit="pixels", dual_lr=0.01))
+    relu_lagrangian: ReLULagrangianSettings = field(
+        default_factory=lambda: ReLULagrangianSettings(unit="pixels", dual_lr=0.01)
+    )
+    penalty: PenaltySettings = field(default_factory=lambda: PenaltySettings(unit="pixels"))
+    log_barrier: LogBarrierSettings = field(
+        default_factory=lambda: LogBarrierSettings(
+            unit="pixels", t=0.3, mu=1.02, weights={"strips": 100.0}, final_temperature=1.0
+        )
+    )
+    augmented_lagrangian: AugmentedLagrangianSettings = field(
+        default_factory=lambda: AugmentedLagrangianSettings(unit="pixels", rho=0.01)
+    )
+    full_supervision: FullSupervisionSettings = field(default_factory=FullSupervisionSettings)
+    data: BoxDataSettings = field(default_factory=BoxDataSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    augment: AugmentSettings = field(default_factory=AugmentSettings)

@@ -1,0 +1,99 @@
+"""Varying training images so that a box stays a box: mirrored, moved, scaled along the axes; never rotated.
+
+A box of a rotated object is not the rotated box, and is no longer tight: strips across it may meet nothing.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ringfence.weak.batches import Batch
+from ringfence.weak.box_settings import AugmentSettings
+
+
+def augmented(batch: Batch, settings: AugmentSettings) -> Batch:
+    """x' = ±s·x + d along each axis, for image, masks and boxes alike, and c·x^γ + b for the image's brightness.
+
+    ``box`` (int64 ``[B, K, axes, 2]``) is cut at the image's border; ``whole`` (bool ``[B, K, axes]``) becomes
+    False along the axes whose strips lost something there. Random numbers come from torch's own generator.
+    """
+    images = batch["image"]
+    rows, axes = len(images), images.ndim - 2
+    scale = 1.0 + settings.scale * _uniform(rows, axes, images.device)
+    shift = settings.shift * _uniform(rows, axes, images.device)
+    if settings.flip:
+        scale = torch.where(torch.rand(rows, axes, device=images.device) < 0.5, -scale, scale)
+    varied = dict(batch)
+    varied["image"] = _brightened(_moved(images, scale, shift, "bilinear"), settings.intensity)
+    if "mask" in batch:
+        varied["mask"] = _moved(batch["mask"], scale, shift, "nearest") > 0
+    if "box" in batch:
+        size = torch.tensor(images.shape[2:], device=images.device)
+        varied |= _moved_boxes(batch["box"], batch["whole"], scale, shift, size)
+    return varied
+
+
+def cut(boxes: Tensor, whole: Tensor, start: Tensor, size: Tensor) -> dict[str, Tensor]:
+    """Boxes as seen in a window of the image: ``box`` and ``whole`` of what is left of them.
+
+    Strips across a box, perpendicular to an axis, are as full as promised only if the box is whole along all the
+    other axes; strips that lie beyond the window are simply gone.
+
+    Args:
+        boxes: ``[B, K, axes, 2]``.
+        whole: bool ``[B, K, axes]``: whether the strips along an axis were whole before.
+        start: the window's first pixel, broadcasting against ``[B, K, axes]``.
+        size: how many pixels it has along each axis, likewise.
+    """
+    moved = boxes - start.unsqueeze(-1)
+    inside = torch.minimum(moved.clamp(min=0), size.unsqueeze(-1))
+    uncut = (inside == moved).all(dim=-1)
+    others = torch.stack(
+        [
+            uncut[..., [other for other in range(uncut.shape[-1]) if other != axis]].all(dim=-1)
+            for axis in range(uncut.shape[-1])
+        ],
+        dim=-1,
+    )
+    there = (inside[..., 1] > inside[..., 0]).all(dim=-1)
+    return {"box": inside * there[..., None, None], "whole": whole & others}
+
+
+def _uniform(rows: int, axes: int, device: torch.device) -> Tensor:
+    """Numbers between -1 and 1: ``[rows, axes]``."""
+    return 2.0 * torch.rand(rows, axes, device=device) - 1.0
+
+
+def _moved(images: Tensor, scale: Tensor, shift: Tensor, mode: str) -> Tensor:
+    """Sampled where x' came from: x = (x' - d) / s about the middle. Beyond the image there is nothing."""
+    rows, axes = scale.shape
+    matrix = torch.zeros(rows, axes, axes + 1, device=images.device)
+    # grid_sample counts from -1 to 1, and its axes from the last to the first
+    for axis in range(axes):
+        matrix[:, axes - 1 - axis, axes - 1 - axis] = 1.0 / scale[:, axis]
+        matrix[:, axes - 1 - axis, axes] = -2.0 * shift[:, axis] / scale[:, axis]
+    grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
+    moved = F.grid_sample(images.float(), grid, mode=mode, padding_mode="zeros", align_corners=False)
+    return moved.round_().to(images.dtype) if images.dtype == torch.uint8 else moved
+
+
+def _moved_boxes(boxes: Tensor, whole: Tensor, scale: Tensor, shift: Tensor, size: Tensor) -> dict[str, Tensor]:
+    middle = size / 2
+    edges = (boxes - middle[:, None]) * scale[:, None, :, None] + (middle + shift * size)[:, None, :, None]
+    # a pixel belongs to the box if its centre does
+    moved = (edges.sort(dim=-1).values - 0.5).ceil().long()
+    there = (boxes[..., 1] > boxes[..., 0]).all(dim=-1)
+    return cut(moved * there[..., None, None], whole, torch.zeros_like(size), size)
+
+
+def _brightened(images: Tensor, strength: float) -> Tensor:
+    if strength == 0.0:
+        return images
+    ones = [1] * (images.ndim - 1)
+    contrast, brightness, gamma = (strength * _uniform(len(images), 3, images.device)).unbind(dim=1)
+    unit = (images.float() / 255.0).pow(gamma.exp().view(-1, *ones))
+    varied = (1.0 + contrast).view(-1, *ones) * (unit - 0.5) + 0.5 + 0.5 * brightness.view(-1, *ones)
+    # what was black beyond the image's border stays so, or it would tell how the image was varied
+    return torch.where(images > 0, (255.0 * varied).clamp(0.0, 255.0).round(), 0.0).to(images.dtype)
