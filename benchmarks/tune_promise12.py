@@ -2,7 +2,7 @@
 
     python benchmarks/tune_promise12.py --prepared PREPARED --plan plan.yaml --out results/promise12/tuning
 
-The plan is a YAML file: a method, and a list of settings by dotted name that differ from the defaults, for each variant:
+The plan is a YAML file: for each variant a method, and the settings that differ from the defaults, by dotted name:
 
     barrier-strips-50: {method: log_barrier, log_barrier.weights: {strips: 50}}
 
@@ -90,7 +90,7 @@ def changed(settings: Any, different: dict[str, Any]) -> Any:
 
 def epochs(settings: BoxSettings, method: str, seed: int) -> list[dict[str, float]]:
     """What each epoch of one training measured."""
-    task = checked_box_task(settings)
+    task = checked_box_task(settings, [method], [seed])
     with (
         tempfile.TemporaryDirectory() as folder,
         ProgressBars(Console(quiet=True), 1, settings.training.epochs) as bars,
@@ -103,10 +103,10 @@ def epochs(settings: BoxSettings, method: str, seed: int) -> list[dict[str, floa
 
 def as_markdown(record: dict[str, Any]) -> str:
     """The variants as a table."""
-    lines = ["| variant | method | 3D DSC, last fifth (sd) | best epoch | limits that hold |", "|---|---|---|---|---|"]
+    lines = ["| variant | method | 3D DSC, last fifth (sd) | best epoch | limits that hold |", "|---" * 5 + "|"]
     lines += [
-        f"| {one['name']}: `{json.dumps(one['settings'])}` | {one['method']} | {one['dice']:.3f} ({one['dice_sd']:.3f}) "
-        f"| {one['best_epoch']:.3f} | {100 * one['satisfaction']:.1f} % |"
+        f"| {one['name']}: `{json.dumps(one['settings'])}` | {one['method']} "
+        f"| {one['dice']:.3f} ({one['dice_sd']:.3f}) | {one['best_epoch']:.3f} | {one['satisfaction']:.1%} |"
         for one in record["variants"]
     ]
     facts = record["environment"]

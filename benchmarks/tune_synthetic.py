@@ -100,7 +100,9 @@ def shortened(settings: SyntheticSettings, epochs: int | None) -> SyntheticSetti
     )
 
 
-def attempt(settings: SyntheticSettings, task: SyntheticTask, method: str, setting: dict[str, Any]) -> dict[str, Any]:
+def attempt(
+    settings: SyntheticSettings, task: SyntheticTask, method: str, setting: dict[str, Any]
+) -> dict[str, Any]:
     """Train a method with a setting; its row of the record."""
     own = replace(getattr(settings, method), **setting)
     changed = replace(settings, **{method: own})

@@ -23,7 +23,7 @@ from ringfence.weak.compare import compare_synthetic
 from ringfence.weak.model_file import load_model
 from ringfence.weak.progress import ProgressBars
 from ringfence.weak.run_folder import OneRun
-from ringfence.weak.settings import METHODS, SCALES, SyntheticSettings, NetworkSettings
+from ringfence.weak.settings import METHODS, SCALES, NetworkSettings, SyntheticSettings
 from ringfence.weak.synthetic_task import SyntheticTask, synthetic_task
 
 QUIET = Console(quiet=True)

@@ -62,7 +62,7 @@ def test_a_disk_without_room_is_noticed_before_there_is_a_folder(
     check_room(tmp_path / "a" / "run", 2_000_000)
     with pytest.raises(
         OSError,
-        match=r"run: the run needs about 10 MB and the disk has 4 MB left; free some, or choose another --out",
+        match=r"run: the run needs about 10 MB and the disk has 4 MB left; free some, or choose another folder",
     ):
         check_room(tmp_path / "a" / "run", 9_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk  # noqa: N813 - everyone's habit
 
-from ringfence.weak.volumes import read_volume, volume_name, write_volume
+from ringfence.weak.volumes import read_channels, read_shape, read_volume, volume_name, write_volume
 
 VOXELS = np.arange(4 * 5 * 6, dtype=np.int16).reshape(4, 5, 6)  # z, y, x
 
@@ -130,3 +130,59 @@ def test_names_without_endings() -> None:
     assert volume_name(Path("BRATS_001_0000.nii.gz")) == "BRATS_001_0000"
     assert volume_name(Path("a.NII")) == "a"
     assert volume_name(Path("dataset.json")) is None
+
+
+def test_channels_from_several_files_or_one(metaimage: Path, nifti: Path, tmp_path: Path) -> None:
+    both = read_channels([metaimage, nifti])
+    assert [volume.path for volume in both] == [metaimage, nifti]
+    assert all(np.array_equal(volume.voxels, VOXELS) for volume in both)
+    assert [volume.voxels.shape for volume in read_channels([nifti])] == [VOXELS.shape]
+    four = np.stack([VOXELS, 7 * VOXELS, -VOXELS], axis=-1)
+    affine = np.diag([0.5, 0.625, 3.5, 1.0])
+    nibabel.save(nibabel.Nifti1Image(four.transpose(2, 1, 0, 3), affine), tmp_path / "four.nii.gz")
+    channels = read_channels([tmp_path / "four.nii.gz"])
+    assert len(channels) == 3
+    for channel, volume in enumerate(channels):
+        assert np.array_equal(volume.voxels, four[..., channel])
+        assert volume.spacing == pytest.approx((3.5, 0.625, 0.5))
+    write_volume(tmp_path / "answer.nii.gz", VOXELS.astype(np.uint8), channels[1])
+    answer = nibabel.load(tmp_path / "answer.nii.gz")
+    assert answer.shape == (6, 5, 4)
+    assert answer.header.get_zooms() == pytest.approx((0.5, 0.625, 3.5))
+    assert np.array_equal(answer.affine, affine)
+
+
+def test_channels_that_do_not_belong_together(metaimage: Path, tmp_path: Path) -> None:
+    sitk.WriteImage(sitk.GetImageFromArray(VOXELS[:3]), str(tmp_path / "short.mhd"))
+    with pytest.raises(ValueError, match=r"Case00.mhd has 4 × 5 × 6 voxels, but .*short.mhd has 3 × 5 × 6"):
+        read_channels([metaimage, tmp_path / "short.mhd"])
+    nibabel.save(nibabel.Nifti1Image(np.zeros((6, 5, 4, 2), dtype=np.uint8), np.eye(4)), tmp_path / "four.nii")
+    with pytest.raises(ValueError, match=r"four.nii has 4 axes .*; a volume has three"):
+        read_channels([metaimage, tmp_path / "four.nii"])
+    with pytest.raises(ValueError, match=r"no file"):
+        read_channels([])
+
+
+def test_the_shape_alone(metaimage: Path, nifti: Path, tmp_path: Path) -> None:
+    assert read_shape(metaimage) == read_shape(nifti) == VOXELS.shape
+    nibabel.save(nibabel.Nifti1Image(np.zeros((6, 5, 4, 2), dtype=np.uint8), np.eye(4)), tmp_path / "four.nii")
+    assert read_shape(tmp_path / "four.nii") == VOXELS.shape
+    for content in (b"", b"hello", b"DimSize = 3 x\n", b"\xff\x00="):
+        for name in ("a.mhd", "a.nii", "a.nii.gz"):
+            (tmp_path / name).write_bytes(content)
+            with pytest.raises(ValueError, match=f"{name} cannot be read"):
+                read_shape(tmp_path / name)
+
+
+@pytest.mark.parametrize("place", ["../secret.raw", "/etc/hostname", "sub/Case00.raw"])
+def test_a_header_reads_nothing_but_the_file_beside_it(metaimage: Path, place: str) -> None:
+    rewrite(metaimage, "Case00.raw", place)
+    with pytest.raises(ValueError, match=f"its data file should be beside it; the header names {place}"):
+        read_volume(metaimage)
+
+
+def test_voxels_are_plain_numbers(tmp_path: Path) -> None:
+    for name, kind in (("colour.nii", [("R", "u1"), ("G", "u1"), ("B", "u1")]), ("wave.nii", np.complex64)):
+        nibabel.save(nibabel.Nifti1Image(np.zeros((2, 2, 2), dtype=kind), np.eye(4)), tmp_path / name)
+        with pytest.raises(ValueError, match=f"{name}: its voxels are no plain numbers"):
+            read_volume(tmp_path / name)

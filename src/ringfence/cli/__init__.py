@@ -16,6 +16,10 @@ from typing import Final
 import ringfence
 
 COMMANDS: Final = {
+    "prepare": "make a data set of medical volumes, as downloaded, ready to train on",
+    "train": "train a segmentation model on prepared images, from boxes",
+    "predict": "segment new images with a trained model: masks in the images' own place and size",
+    "evaluate": "score masks against the truth: 3D Dice and HD95 of every case, and a summary",
     "compare": "train every method on one task and compare them: tables, curves, pictures",
     "report": "make the tables and figures of a comparison anew",
     "barrier": "show the barrier and its multiplier at given points, or draw it",

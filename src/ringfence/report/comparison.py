@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
 import statistics
@@ -20,13 +21,22 @@ TITLES: Final = {
     "augmented_lagrangian": "Augmented Lagrangian (ours)",
 }
 PAPER: Final = {
-    "lagrangian": (0.005, 0.014),
-    "relu_lagrangian": (0.798, 0.006),
-    "penalty": (0.712, 0.022),
-    "log_barrier": (0.945, 0.001),
-    "full_supervision": (0.998, 0.000),
+    "synthetic": {
+        "lagrangian": (0.005, 0.014),
+        "relu_lagrangian": (0.798, 0.006),
+        "penalty": (0.712, 0.022),
+        "log_barrier": (0.945, 0.001),
+        "full_supervision": (0.998, 0.000),
+    },
+    "promise12": {
+        "lagrangian": (0.000, 0.000),
+        "relu_lagrangian": (0.000, 0.000),
+        "penalty": (0.000, 0.000),
+        "log_barrier": (0.813, 0.024),
+        "full_supervision": (0.880, 0.001),
+    },
 }
-"""The paper's synthetic column: Dice, mean (sd) over the last 10 epochs of one run."""
+"""The paper's two columns: Dice, mean (sd) over the last 10 epochs of one run."""
 
 Epoch = dict[str, float]
 
@@ -71,11 +81,18 @@ class Comparison:
         path: the folder.
         epochs: rows of ``metrics.csv`` by method and seed.
         planned: how many epochs a training was to have; None if nobody says.
+        task: what was compared on: ``synthetic``, or the name of a prepared set.
     """
 
     path: Path
     epochs: dict[str, dict[int, list[Epoch]]]
     planned: int | None = None
+    task: str = "synthetic"
+
+    @property
+    def paper(self) -> dict[str, tuple[float, float]]:
+        """The paper's numbers for this task, by method; none if it has none."""
+        return PAPER.get(self.task, {})
 
     @property
     def length(self) -> int:
@@ -121,7 +138,16 @@ def read_comparison(path: str | Path) -> Comparison:
             found.setdefault(method, {})[_seed(file)] = _read(file)
     if not found:
         raise FileNotFoundError(f"{path} holds no comparison: there is no seed-*/METHOD/metrics.csv in it")
-    return Comparison(path, found, _planned(path))
+    return Comparison(path, found, _planned(path), _task(path))
+
+
+def _task(path: Path) -> str:
+    """The task that the run's environment names; runs of the first version do not, and are synthetic."""
+    file = path / "environment.json"
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8")).get("task", "synthetic"))
+    except (OSError, ValueError, AttributeError):
+        return "synthetic"
 
 
 def _planned(path: Path) -> int | None:

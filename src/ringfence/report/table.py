@@ -7,7 +7,7 @@ import io
 import math
 from typing import TYPE_CHECKING, Final
 
-from ringfence.report.comparison import PAPER, Comparison, Row
+from ringfence.report.comparison import Comparison, Row
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,7 +29,7 @@ def table_csv(comparison: Comparison) -> str:
     )
     for row in comparison.rows():
         measured = (row.dice, row.spread, row.between_seeds, row.satisfaction, row.stability, row.seconds)
-        paper = PAPER.get(row.method, (math.nan, math.nan))
+        paper = comparison.paper.get(row.method, (math.nan, math.nan))
         numbers = [("" if math.isnan(value) else f"{value:.6g}") for value in (*measured, *paper)]
         writer.writerow([row.method, row.seeds, *numbers])
     return text.getvalue()
@@ -46,7 +46,9 @@ def table_terminal(comparison: Comparison) -> Table:
     """The table for a terminal."""
     from rich.table import Table
 
-    table = Table(title="Two discs, found from sizes and centroids alone", caption=caption(comparison))
+    synthetic = comparison.task == "synthetic"
+    title = "Two discs, from sizes and centroids alone" if synthetic else f"{comparison.task}, from boxes alone"
+    table = Table(title=title, caption=caption(comparison))
     for place, heading in enumerate(HEADINGS):
         table.add_column(heading, justify="left" if place == 0 else "right", no_wrap=place > 0)
     for cells, row in zip(_cells(comparison), comparison.rows(), strict=True):
@@ -61,10 +63,12 @@ def caption(comparison: Comparison) -> str:
     epochs = (
         f"the last {comparison.last} of {comparison.length} epochs" if comparison.last > 1 else "the last epoch"
     )
+    which = "2D, per validation image" if comparison.task == "synthetic" else "3D, per validation patient"
+    others = " The paper's network, images and batch are others." if comparison.paper else ""
     return (
-        f"DSC: 2D, per validation image; mean (sd) of {epochs}, {over}. Satisfaction: validation limits that "
+        f"DSC: {which}; mean (sd) of {epochs}, {over}. Satisfaction: validation limits that "
         "hold; stability: of those that held an epoch before, the share that still do. Epoch time: training with "
-        "the dual update, as a multiple of full supervision's. The paper's network, images and batch are others."
+        f"the dual update, as a multiple of full supervision's.{others}"
     )
 
 
@@ -75,7 +79,7 @@ def _cells(comparison: Comparison) -> list[list[str]]:
         [
             _title(row, comparison),
             _dice(row),
-            "{:.3f} ({:.3f})".format(*PAPER[row.method]) if row.method in PAPER else "–",
+            "{:.3f} ({:.3f})".format(*comparison.paper[row.method]) if row.method in comparison.paper else "–",
             _percent(row.satisfaction),
             _percent(row.stability),
             "–" if math.isnan(base) else f"{row.seconds / base:.2f} ×",

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ringfence.weak.settings import (
+    METHODS,
     AugmentedLagrangianSettings,
     CompareSettings,
+    ExperimentSettings,
     FullSupervisionSettings,
     LagrangianSettings,
     LogBarrierSettings,
@@ -38,9 +40,7 @@ class LimitSettings:
     """The limits: strips across the box hold at least their width, nothing is outside, and no more than the box."""
 
     strip_width: int = option(5, "pixels; every strip of that width across the box holds at least as many")
-    size_low: float | None = option(
-        None, "the object is at least this share of its box; no limit unless given"
-    )
+    size_low: float | None = option(None, "the object is at least this share of its box; no limit unless given")
     size_high: float = option(1.0, "the object is at most this share of its box")
 
 
@@ -66,7 +66,7 @@ _WIDTH_32: Final = {
 
 
 @dataclass(frozen=True)
-class BoxSettings(CompareSettings):
+class BoxSettings(ExperimentSettings):
     """Everything about training from boxes but where the results go; the defaults are PROMISE12's."""
 
     network: NetworkSettings = field(
@@ -92,3 +92,16 @@ class BoxSettings(CompareSettings):
     data: BoxDataSettings = field(default_factory=BoxDataSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     augment: AugmentSettings = field(default_factory=AugmentSettings)
+
+
+@dataclass(frozen=True)
+class BoxCompareSettings(BoxSettings, CompareSettings):
+    """Everything `ringfence compare promise12` can be told, but where its results go."""
+
+
+@dataclass(frozen=True)
+class TrainSettings(BoxSettings):
+    """Everything `ringfence train` can be told, but where its results go."""
+
+    method: str = option("log_barrier", f"how the limits are enforced: one of {', '.join(METHODS)}")
+    seed: int = option(0, "of the first weights, the order of images, and how they are varied")

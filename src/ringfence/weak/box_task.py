@@ -3,52 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ringfence.residuals import Residual, at_least, at_most, between
 from ringfence.segmentation import Region
-from ringfence.weak.annotations.from_masks import boxes_from_masks
 from ringfence.weak.batches import Batch
+from ringfence.weak.box_rows import read_labels, slice_rows, tile_rows, volume_rows
 from ringfence.weak.box_settings import AugmentSettings, BoxSettings, LimitSettings
-from ringfence.weak.prepared import Case, PreparedSet, Split, read_prepared
+from ringfence.weak.prepared import Split, read_prepared
 from ringfence.weak.settings import Unit
 from ringfence.weak.task import Limits, Task
-from ringfence.weak.varying import augmented
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from ringfence.weak.varying import augmented, patches
 
 
 @dataclass(frozen=True)
 class BoxTask(Task):
-    """Rows have ``box`` (int64 ``[N, K, axes, 2]``) and ``whole`` (bool ``[N, K, axes]``: strips that count).
+    """Σ of a strip >= its width, nothing outside of the box, no more than the box: ``f <= 0`` satisfied.
+
+    Rows have ``box`` (int64 ``[N, K, axes, 2]``), ``whole`` (bool ``[N, K, axes]``: whether the strips along an
+    axis count) and ``margin`` (int64 ``[N]``: pixels by which a box may be too wide).
 
     Attributes:
         asked: which limits.
         augment: how training images are varied.
-        margin: pixels by which boxes may be too wide on every side.
     """
 
     asked: LimitSettings
     augment: AugmentSettings
-    margin: int = 0
 
     def limits(self, unit: Unit) -> Limits:
         """Σ of each strip of width w >= w; Σ outside of the box <= 0; V <= |box| (times the shares asked for).
 
         In ``relative`` units a strip is measured in its width, and the other two in the box's size.
         """
-        asked, margin = self.asked, self.margin
+        asked = self.asked
 
         def limits(region: Region, batch: Batch) -> dict[str, Residual]:
             box = batch["box"]
             area = (box[..., 1] - box[..., 0]).prod(dim=-1).to(region.size)
-            strips = region.strips(shrunk(box, margin), asked.strip_width)
+            strips = region.strips(shrunk(box, batch["margin"]), asked.strip_width)
             there = strips.mask & batch["whole"].unsqueeze(-1)
             relative = unit == "relative"
             content = area.clamp(min=1.0) if relative else 1.0
@@ -74,7 +69,9 @@ class BoxTask(Task):
         return limits
 
     def varied(self, batch: Batch) -> Batch:
-        """Mirrored, moved, scaled, brightened: see ``varying``."""
+        """A patch of each volume, if it is volumes; mirrored, moved, scaled, brightened: see ``varying``."""
+        if len(self.space) == 3:
+            batch = patches(batch, self.space)
         return augmented(batch, self.augment)
 
     def pictured(self, count: int) -> list[int]:
@@ -86,11 +83,9 @@ class BoxTask(Task):
         ]
 
 
-def shrunk(boxes: Tensor, margin: int) -> Tensor:
-    """Boxes without their outermost pixels: what is left of a box that may be that much too wide is crossed."""
-    if margin == 0:
-        return boxes
-    low, high = boxes[..., 0] + margin, boxes[..., 1] - margin
+def shrunk(boxes: Tensor, margin: Tensor) -> Tensor:
+    """Boxes ``[N, K, axes, 2]`` less a margin ``[N]`` on every side: what surely is crossed by the object."""
+    low, high = boxes[..., 0] + margin[:, None, None], boxes[..., 1] - margin[:, None, None]
     left = (high > low).all(dim=-1, keepdim=True)
     return torch.stack([low * left, high * left], dim=-1)
 
@@ -98,51 +93,31 @@ def shrunk(boxes: Tensor, margin: int) -> Tensor:
 def box_task(settings: BoxSettings) -> BoxTask:
     """Read a prepared set and its weak labels into memory; nothing of a training mask but its box is used."""
     prepared = read_prepared(settings.data.prepared)
-    for split in ("train", "validation"):
+    splits: tuple[Split, ...] = ("train", "validation")
+    for split in splits:
         if not prepared.of(split):
             raise ValueError(f"{prepared.path} has no case for {split}")
-    train, validation = _rows(prepared, "train", settings), _rows(prepared, "validation", settings)
+    labels = read_labels(settings.data, prepared)
+    patch = checked_patch(settings.data.patch)
+    if patch is None:
+        train, validation = (slice_rows(prepared, split, labels) for split in splits)
+    else:
+        train, validation = volume_rows(prepared, labels, patch), tile_rows(prepared, labels, patch)
     return BoxTask(
         train,
         validation,
         prepared.channels,
         prepared.classes,
-        prepared.size,
+        patch or prepared.size,
         settings.limits,
         settings.augment,
-        settings.data.margin,
     )
 
 
-def _rows(prepared: PreparedSet, split: Split, settings: BoxSettings) -> dict[str, Tensor]:
-    cases = prepared.of(split)
-    images, masks, numbers = [], [], []
-    for number, case in enumerate(cases):
-        image, mask = prepared.load(case)
-        images.append(torch.from_numpy(image))
-        masks.append(_masks(mask, case, prepared))
-        numbers.append(torch.full((len(image),), number if case.masked else -1))
-    rows = {"image": torch.cat(images), "mask": torch.cat(masks)}
-    rows["box"] = _boxes(rows["mask"], cases, prepared, settings)
-    rows["whole"] = torch.ones(rows["box"].shape[:-1], dtype=torch.bool)
-    if split == "validation":
-        rows["case"] = torch.cat(numbers)
-    return rows
-
-
-def _boxes(masks: Tensor, cases: Sequence[Case], prepared: PreparedSet, settings: BoxSettings) -> Tensor:
-    unmasked = [case.name for case in cases if not case.masked]
-    if unmasked:
-        raise ValueError(f"no masks and no boxes for {', '.join(unmasked[:5])}: give boxes by data.boxes")
-    return boxes_from_masks(masks, settings.data.margin)
-
-
-def _masks(
-    labels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]] | None, case: Case, prepared: PreparedSet
-) -> Tensor:
-    """bool ``[slices, classes, height, width]``; all False where there are none."""
-    shape = (case.shape[0], len(prepared.classes), *prepared.size)
-    if labels is None:
-        return torch.zeros(shape, dtype=torch.bool)
-    found = torch.from_numpy(labels)
-    return torch.stack([found == number for number in range(1, 1 + shape[1])], dim=1)
+def checked_patch(patch: list[int] | None) -> tuple[int, int, int] | None:
+    """Slices, rows and columns of a patch."""
+    if patch is None:
+        return None
+    if len(patch) != 3 or min(patch) < 1:
+        raise ValueError(f"data.patch is three numbers: slices, rows and columns of a patch; got {patch}")
+    return patch[0], patch[1], patch[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,14 +12,16 @@ from typing import Final
 
 import torch
 from rich.console import Console
+from torch import nn
 
-from ringfence.weak.box_settings import BoxSettings
+from ringfence.weak.box_settings import BoxCompareSettings, BoxSettings, TrainSettings
 from ringfence.weak.box_task import BoxTask, box_task
+from ringfence.weak.model_file import MODEL
 from ringfence.weak.networks import build_network, check_network
 from ringfence.weak.prepared import read_prepared
 from ringfence.weak.progress import ProgressBars
-from ringfence.weak.run_folder import RunFolder, check_room, open_run_folder
-from ringfence.weak.settings import METHODS, CompareSettings, SyntheticSettings
+from ringfence.weak.run_folder import OneRun, RunFolder, check_room, open_run_folder
+from ringfence.weak.settings import METHODS, CompareSettings, ExperimentSettings, SyntheticSettings
 from ringfence.weak.synthetic_task import synthetic_task
 from ringfence.weak.task import Task
 from ringfence.weak.training import PICTURES, choose_accelerator, make_fence, train
@@ -45,6 +47,8 @@ def compare_synthetic(
     data = settings.data
     _check(
         settings,
+        settings.methods,
+        settings.seeds,
         {
             "data.size": data.size,
             "data.train": data.train,
@@ -59,18 +63,42 @@ def compare_synthetic(
 
 
 def compare_boxes(
-    settings: BoxSettings, out: str | Path, *, resume: bool = False, console: Console | None = None
+    settings: BoxCompareSettings, out: str | Path, *, resume: bool = False, console: Console | None = None
 ) -> RunFolder:
     """Train every method with every seed from the boxes of a prepared set; arguments as ``compare_synthetic``'s."""
-    task = checked_box_task(settings)
+    task = checked_box_task(settings, settings.methods, settings.seeds)
     name = read_prepared(settings.data.prepared).name
     return _compare(name, settings, out, task, lambda seed: task, resume, console)
 
 
-def checked_box_task(settings: BoxSettings) -> BoxTask:
+def train_on_boxes(
+    settings: TrainSettings, out: str | Path, *, resume: bool = False, console: Console | None = None
+) -> Path:
+    """Train one model from the boxes of a prepared set; arguments as ``compare_synthetic``'s.
+
+    Returns:
+        The model's file, for ``ringfence predict``.
+    """
+    task = checked_box_task(settings, [settings.method], [settings.seed])
+    network = _checked_network(settings, task)
+    run = OneRun(Path(out))
+    check_room(Path(out), _bytes_needed(task, network, int(not run.finished)))
+    name = read_prepared(settings.data.prepared).name
+    open_run_folder(Path(out), asdict(settings), resume, name)
+    with ProgressBars(console or Console(stderr=True), 1, settings.training.epochs) as bars:
+        if run.finished:
+            bars.skip()
+        else:
+            with _full_disk_named(run.path):
+                train(settings, task, settings.method, settings.seed, run, bars)
+    return run.path / MODEL
+
+
+def checked_box_task(settings: BoxSettings, methods: Sequence[str], seeds: Sequence[int]) -> BoxTask:
     """The task, after refusing what cannot be."""
     limits, augment = settings.limits, settings.augment
-    _check(settings, {"limits.strip_width": limits.strip_width, "limits.size_high": limits.size_high})
+    positive = {"limits.strip_width": limits.strip_width, "limits.size_high": limits.size_high}
+    _check(settings, methods, seeds, positive)
     shares = {f"augment.{name}": getattr(augment, name) for name in ("shift", "scale", "intensity")}
     shares["limits.size_low"] = limits.size_low or 0.0
     for name, share in shares.items():
@@ -105,9 +133,7 @@ def _compare(
         resume: go on in that folder.
         console: where progress is shown.
     """
-    choose_accelerator(settings.training.device)
-    network = build_network(settings.network.class_path, settings.network.init_args)
-    check_network(network, torch.zeros(len(example.channels), *example.space), 1 + len(example.classes))
+    network = _checked_network(settings, example)
     console = console or Console(stderr=True)
     trainings = [(seed, method) for seed in settings.seeds for method in settings.methods]
     begun = RunFolder(Path(out))
@@ -128,6 +154,13 @@ def _compare(
     return folder
 
 
+def _checked_network(settings: ExperimentSettings, task: Task) -> nn.Module:
+    choose_accelerator(settings.training.device)
+    network = build_network(settings.network.class_path, settings.network.init_args)
+    check_network(network, torch.zeros(len(task.channels), *task.space), 1 + len(task.classes))
+    return network
+
+
 @contextmanager
 def _full_disk_named(path: Path) -> Iterator[None]:
     """torch says "unexpected pos" and Lightning the same when a disk is full: say what it is."""
@@ -141,15 +174,16 @@ def _full_disk_named(path: Path) -> Iterator[None]:
         raise
 
 
-def _check(settings: CompareSettings, positive: dict[str, float]) -> None:
+def _check(
+    settings: ExperimentSettings, methods: Sequence[str], seeds: Sequence[int], positive: dict[str, float]
+) -> None:
     """Refuse what cannot be, by name; ``positive`` has the task's own numbers that must be above 0."""
-    for method in settings.methods:
+    for method in methods:
         if method not in METHODS:
             near = difflib.get_close_matches(method, METHODS, n=1)
             hint = f"did you mean '{near[0]}'? " if near else ""
             raise ValueError(f"methods: there is no method '{method}'; {hint}There are: {', '.join(METHODS)}")
-    for name in ("methods", "seeds"):
-        values = getattr(settings, name)
+    for name, values in (("methods", methods), ("seeds", seeds)):
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{name} needs at least one, each once; got {values}")
     positive |= {
@@ -157,7 +191,7 @@ def _check(settings: CompareSettings, positive: dict[str, float]) -> None:
         "training.batch_size": settings.training.batch_size,
         "training.lr": settings.training.lr,
     }
-    for method in settings.methods:
+    for method in methods:
         positive[f"{method}.temperature"] = getattr(settings, method).temperature
         positive[f"{method}.final_temperature"] = getattr(settings, method).final_temperature
     for name, value in positive.items():
@@ -166,17 +200,17 @@ def _check(settings: CompareSettings, positive: dict[str, float]) -> None:
     prior = settings.training.prior
     if prior is not None and not 0.0 < prior < 1.0:
         raise ValueError(f"training.prior is a share between 0 and 1, got {prior}")
-    for seed in settings.seeds:
+    for seed in seeds:
         if not 0 <= seed < 2**31:
             raise ValueError(f"seeds must be from 0 to 2^31 - 1, got {seed}")
-    for method in settings.methods:  # each method checks its own numbers, and names them
+    for method in methods:  # each method checks its own numbers, and names them
         try:
             make_fence(method, settings, samples=1)
         except ValueError as error:
             raise ValueError(f"{method}: {error}") from error
 
 
-def _bytes_needed(task: Task, network: torch.nn.Module, trainings: int) -> int:
+def _bytes_needed(task: Task, network: nn.Module, trainings: int) -> int:
     weights = sum(int(tensor.nbytes) for tensor in network.state_dict().values())
     pictures = 3 * PICTURES * task.space[-1] * task.space[-2]
     # a checkpoint holds the weights and Adam's two moments, and is written beside the one before

@@ -10,6 +10,7 @@ import csv
 import io
 import math
 import statistics
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,15 @@ class Score:
     unit: Unit
     predicted: int
     true: int
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A case's scores, of the labels that it has in either mask, and in which unit its distances are."""
+
+    name: str
+    unit: Unit
+    scores: tuple[Score, ...]
 
 
 @dataclass(frozen=True)
@@ -118,8 +128,8 @@ def match_masks(predicted: Path, truth: Path) -> tuple[list[Pair], list[Unscored
     return pairs, unscored
 
 
-def score_pairs(pairs: Iterable[Pair], spacing: Spacing | None = None) -> Iterator[list[Score] | Unscored]:
-    """Scores of every pair, of each label that either mask has; or why there are none.
+def score_pairs(pairs: Iterable[Pair], spacing: Spacing | None = None) -> Iterator[Scored | Unscored]:
+    """Scores of every pair, or why there are none.
 
     Args:
         pairs: from ``match_masks``.
@@ -132,25 +142,24 @@ def score_pairs(pairs: Iterable[Pair], spacing: Spacing | None = None) -> Iterat
             yield Unscored(pair.name, str(error))
 
 
-def complete(scores: Sequence[Score], classes: int | None = None) -> tuple[list[Score], list[int]]:
+def complete(cases: Sequence[Scored], classes: int | None = None) -> tuple[list[Score], list[int]]:
     """Scores of every case for the same labels, and the labels that are left out.
 
     Args:
-        scores: of all cases, each for the labels it has.
+        cases: from ``score_pairs``.
         classes: 1..classes are the labels; unless given, those in any truth.
     """
-    found = {score.label for score in scores if score.label}
-    labels = sorted({score.label for score in scores if score.true and score.label})
+    found = [score for case in cases for score in case.scores]
+    labels = sorted({score.label for score in found if score.true})
     if classes is not None:
         labels = list(range(1, classes + 1))
-    known = {(score.case, score.label): score for score in scores}
-    units = {score.case: score.unit for score in scores}
+    known = {(score.case, score.label): score for score in found}
     table = [
-        known.get((case, label), Score(case, label, 1.0, math.nan, unit, 0, 0))
-        for case, unit in units.items()
+        known.get((case.name, label), Score(case.name, label, 1.0, math.nan, case.unit, 0, 0))
+        for case in cases
         for label in labels
     ]
-    return table, sorted(found - set(labels))
+    return table, sorted({score.label for score in found} - set(labels))
 
 
 def summarise(scores: Sequence[Score]) -> list[Summary]:
@@ -207,10 +216,15 @@ def hd95_of(predicted: NDArray[np.bool_], truth: NDArray[np.bool_], spacing: Spa
     empty = int(not predicted.any()) + int(not truth.any())
     if empty:
         return math.inf if empty == 1 else math.nan
-    # MONAI's include_background: its one channel is our foreground
-    distance = compute_hausdorff_distance(
-        _batch(predicted), _batch(truth), include_background=True, percentile=95, spacing=list(spacing)
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*always_return_as_numpy", category=FutureWarning)  # MONAI's own
+        distance = compute_hausdorff_distance(
+            _batch(predicted),
+            _batch(truth),
+            include_background=True,  # the one channel there is
+            percentile=95,
+            spacing=list(spacing),
+        )
     return float(distance)
 
 
@@ -218,20 +232,20 @@ def _batch(mask: NDArray[np.bool_]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(mask))[None, None]
 
 
-def _score(pair: Pair, assumed: Spacing | None) -> list[Score]:
+def _score(pair: Pair, assumed: Spacing | None) -> Scored:
     predicted, truth = read_volume(pair.predicted), read_volume(pair.truth)
     check_same_shape(predicted, truth)
     spacing = _spacing(predicted, truth, assumed)
     unit: Unit = "voxels" if spacing is None else "mm"
     ours, theirs = _labels(predicted), _labels(truth)
-    scores = [Score(pair.name, 0, 1.0, math.nan, unit, 0, 0)]  # so that a case of empty masks is there, too
+    scores = []
     for label in np.union1d(ours, theirs).tolist():
         if label == 0:
             continue
         mine, yours = ours == label, theirs == label
         hd95 = hd95_of(mine, yours, spacing or (1.0, 1.0, 1.0))
         scores.append(Score(pair.name, label, dice_of(mine, yours), hd95, unit, int(mine.sum()), int(yours.sum())))
-    return scores
+    return Scored(pair.name, unit, tuple(scores))
 
 
 def _spacing(predicted: Volume, truth: Volume, assumed: Spacing | None) -> Spacing | None:

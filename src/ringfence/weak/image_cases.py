@@ -1,4 +1,4 @@
-"""Which files are a case's images: one file, one for each channel as nnU-Net names them, or a NIfTI of four axes."""
+"""A case's images: one file, one for each channel (named as nnU-Net does), or a NIfTI of four axes."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ class Output:
             raise FileExistsError(f"{self.folder} already holds files: name a new folder. Nothing was changed")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-        except PermissionError:
-            raise PermissionError(f"{self.folder} cannot be made: choose another folder") from None
+        except OSError as error:
+            raise OSError(f"{self.folder} cannot be made ({error.strerror}): choose another folder") from None
         if not os.access(self.folder, os.W_OK):
             raise PermissionError(f"{self.folder} cannot be written to: choose another folder")
 

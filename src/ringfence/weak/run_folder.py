@@ -66,7 +66,7 @@ def check_room(path: Path, needed: int) -> None:
     if needed and free < needed + SPARE:
         raise OSError(
             f"{path}: the run needs about {(needed + SPARE) / 1e6:.0f} MB and the disk has {free / 1e6:.0f} MB "
-            "left; free some, or choose another --out"
+            "left; free some, or choose another folder"
         )
 
 

@@ -155,11 +155,9 @@ METHODS: Final = (
 
 
 @dataclass(frozen=True)
-class CompareSettings:
-    """What every comparison can be told, but where its results go."""
+class ExperimentSettings:
+    """The network, how it trains, and each method's own settings."""
 
-    methods: list[str] = option(list(METHODS), f"which to train, of {', '.join(METHODS)}")
-    seeds: list[int] = option([0], "each seed has images, first weights and an order of its own")
     network: NetworkSettings = field(default_factory=NetworkSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     lagrangian: LagrangianSettings = field(default_factory=LagrangianSettings)
@@ -168,6 +166,14 @@ class CompareSettings:
     log_barrier: LogBarrierSettings = field(default_factory=LogBarrierSettings)
     augmented_lagrangian: AugmentedLagrangianSettings = field(default_factory=AugmentedLagrangianSettings)
     full_supervision: FullSupervisionSettings = field(default_factory=FullSupervisionSettings)
+
+
+@dataclass(frozen=True)
+class CompareSettings(ExperimentSettings):
+    """What every comparison can be told, but where its results go."""
+
+    methods: list[str] = option(list(METHODS), f"which to train, of {', '.join(METHODS)}")
+    seeds: list[int] = option([0], "each seed has first weights and an order of its own, and so have random images")
 
 
 @dataclass(frozen=True)

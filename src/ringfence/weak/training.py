@@ -29,14 +29,14 @@ from ringfence.weak.module import WeakSegmentation
 from ringfence.weak.networks import Tempered, build_network
 from ringfence.weak.progress import EpochBar, ProgressBars
 from ringfence.weak.run_folder import OneRun
-from ringfence.weak.settings import CompareSettings
+from ringfence.weak.settings import ExperimentSettings
 from ringfence.weak.task import Task
 
 PICTURES: Final = 5
 """How many validation images are kept with their predictions."""
 
 
-def make_fence(method: str, settings: CompareSettings, samples: int) -> Method | None:
+def make_fence(method: str, settings: ExperimentSettings, samples: int) -> Method | None:
     """The method of a row of the table; None for full supervision. Losses are means over the batch's images."""
     own = getattr(settings, method)
     # Residuals are ours, and so are the indices; the module looks at the loss once an epoch.
@@ -54,7 +54,7 @@ def make_fence(method: str, settings: CompareSettings, samples: int) -> Method |
     return None
 
 
-def make_module(settings: CompareSettings, task: Task, method: str, seed: int) -> WeakSegmentation:
+def make_module(settings: ExperimentSettings, task: Task, method: str, seed: int) -> WeakSegmentation:
     """Network, fence and data of one training; a seed's network begins with the same weights for every method."""
     own, training = getattr(settings, method), settings.training
     torch.manual_seed(seed)
@@ -93,7 +93,9 @@ class WholeCheckpoints(TorchCheckpointIO):
             raise
 
 
-def train(settings: CompareSettings, task: Task, method: str, seed: int, run: OneRun, bars: ProgressBars) -> None:
+def train(
+    settings: ExperimentSettings, task: Task, method: str, seed: int, run: OneRun, bars: ProgressBars
+) -> None:
     """Train one method with one seed into its folder; from its checkpoint, if it has one."""
     accelerator = choose_accelerator(settings.training.device)
     module = make_module(settings, task, method, seed)
@@ -142,7 +144,7 @@ def _check_readable(checkpoint: Path | None) -> None:
 
 
 def _keep_outputs(
-    module: WeakSegmentation, task: Task, settings: CompareSettings, method: str, run: OneRun
+    module: WeakSegmentation, task: Task, settings: ExperimentSettings, method: str, run: OneRun
 ) -> None:
     """The model, and what it says about a few validation images: plain tensors, safe to load."""
     rows = torch.tensor(task.pictured(PICTURES))

@@ -5,6 +5,8 @@ A box of a rotated object is not the rotated box, and is no longer tight: strips
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -32,7 +34,38 @@ def augmented(batch: Batch, settings: AugmentSettings) -> Batch:
     if "box" in batch:
         size = torch.tensor(images.shape[2:], device=images.device)
         varied |= _moved_boxes(batch["box"], batch["whole"], scale, shift, size)
+        varied["margin"] = (batch["margin"] * scale.abs().amax(dim=1)).ceil().long()
+    if "size_low" in batch:
+        content = scale.abs().prod(dim=1, keepdim=True)
+        varied |= {name: batch[name] * content for name in ("size_low", "size_high")}
     return varied
+
+
+def patches(batch: Batch, size: Sequence[int]) -> Batch:
+    """A window of ``size`` from each volume, two of three around a place within one of its boxes."""
+    box = batch["box"]
+    rows, _, axes, _ = box.shape
+    space = torch.tensor(batch["image"].shape[2:], device=box.device)
+    wanted = torch.tensor(size, device=box.device)
+    there = (box[..., 1] > box[..., 0]).all(dim=-1)
+    chance = torch.rand(there.shape, device=box.device)
+    chosen = box[torch.arange(rows, device=box.device), torch.where(there, chance, -1.0).argmax(dim=1)]
+    within = chosen[..., 0] + torch.rand(rows, axes, device=box.device) * (chosen[..., 1] - chosen[..., 0])
+    around = (within - torch.rand(rows, axes, device=box.device) * wanted).floor()
+    anywhere = (torch.rand(rows, axes, device=box.device) * (space - wanted + 1)).floor()
+    aimed = there.any(dim=1) & (torch.rand(rows, device=box.device) < 2 / 3)
+    start = torch.where(aimed[:, None], around, anywhere).long()
+    start = torch.minimum(start.clamp(min=0), space - wanted)
+    places = [
+        (start[:, axis, None] + torch.arange(length, device=box.device)).view(
+            rows, *[length if one == axis else 1 for one in range(axes)]
+        )
+        for axis, length in enumerate(size)
+    ]
+    row = torch.arange(rows, device=box.device).view(rows, *[1] * axes)
+    window: tuple[Tensor | slice, ...] = (row, slice(None), *places)
+    cropped = {name: batch[name][window].movedim(-1, 1) for name in ("image", "mask")}
+    return batch | cropped | cut(box, batch["whole"], start[:, None], wanted)
 
 
 def cut(boxes: Tensor, whole: Tensor, start: Tensor, size: Tensor) -> dict[str, Tensor]:

@@ -67,6 +67,8 @@ def read_volume(path: Path) -> Volume:
 
 def read_channels(paths: Sequence[Path]) -> list[Volume]:
     """Read the channels of one image, all of one shape: a file each, or a NIfTI whose fourth axis they are."""
+    if not paths:
+        raise ValueError("an image has at least one channel: no file was named")
     first, *others = (_read(path) for path in paths)
     if not others and first.voxels.ndim == 4 and first.path.name.lower().endswith(NIFTI):
         return [replace(first, voxels=voxels) for voxels in first.voxels]
@@ -113,6 +115,8 @@ def _read(path: Path) -> Volume:
         volume = _read_nifti(path)
     else:
         raise ValueError(f"{path} is no volume: it should end in {', '.join((*METAIMAGE, *NIFTI))}")
+    if volume.voxels.dtype.kind not in "iuf":
+        raise ValueError(f"{path}: its voxels are no plain numbers but {volume.voxels.dtype}")
     if np.issubdtype(volume.voxels.dtype, np.floating) and not np.isfinite(volume.voxels).all():
         count = int((~np.isfinite(volume.voxels)).sum())
         raise ValueError(f"{path}: {count} of {volume.voxels.size} voxels are NaN or infinite")

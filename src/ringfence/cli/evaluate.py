@@ -1,0 +1,177 @@
+"""`ringfence evaluate PRED TRUTH`: how good masks are."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ringfence.extras import require
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ringfence.weak.evaluate import Summary
+
+WIDTH: Final = 100
+CSV: Final = "evaluation.csv"
+
+DESCRIPTION = """Score masks against the truth, in 3D, case by case: Dice, and the 95th percentile of the Hausdorff
+distance (HD95), in millimetres where the files say what a voxel measures, and in voxels where their
+headers say 1 1 1."""
+
+EPILOG = """examples:
+  ringfence evaluate masks/ promise12/ --out scores.csv
+  ringfence evaluate masks/ labelsTr/ --classes 2
+  ringfence evaluate masks/Case13.mhd promise12/Case13_segmentation.mhd
+
+Files are matched by case: CASE.nii.gz or CASE.mhd with CASE.nii.gz, CASE.mhd or CASE_segmentation.mhd.
+A case that is in one folder only, cannot be read or has another shape is named at the end, and the
+exit status is 2. Two empty masks have Dice 1; where only one is empty HD95 is inf, and not in the mean."""
+
+
+def run(arguments: Sequence[str]) -> str:
+    """Score; the summary, and where the CSV is."""
+    options = _parser().parse_args(arguments)
+    predicted, truth = Path(options.pred), Path(options.truth)
+    if options.classes is not None and options.classes < 1:
+        raise ValueError(f"--classes: {options.classes} must be at least 1")
+    if options.spacing and not all(math.isfinite(step) and step > 0 for step in options.spacing):
+        raise ValueError(f"--spacing: {options.spacing} must be three lengths above 0")
+    for package in ("rich", "monai", "scipy"):
+        require(package, "ringfence evaluate", "train")
+    from ringfence.weak.evaluate import match_masks
+
+    pairs, unmatched = match_masks(predicted, truth)
+    out = Path(options.out) if options.out else (predicted / CSV if predicted.is_dir() else None)
+    _check_out(out, options.overwrite)
+
+    from rich.console import Console
+    from rich.progress import track
+
+    from ringfence.weak.evaluate import Scored, Unscored, complete, score_pairs, scores_csv, summarise
+    from ringfence.weak.run_folder import write_text
+
+    console = Console(stderr=True)
+    found: list[Scored] = []
+    failed = list(unmatched)
+    for result in track(
+        score_pairs(pairs, tuple(options.spacing) if options.spacing else None),
+        "evaluating",
+        total=len(pairs),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ):
+        if isinstance(result, Unscored):
+            failed.append(result)
+        else:
+            found.append(result)
+    scores, ignored = complete(found, options.classes)
+    if found and not scores:
+        raise ValueError(f"no truth in {truth} has any label; say how many classes there are with --classes")
+    lines = [_table(summarise(scores), predicted)] if scores else []
+    if ignored:
+        which = ", ".join(map(str, ignored))
+        why = "no truth has them" if options.classes is None else f"--classes {options.classes}"
+        lines.append(f"Labels not evaluated ({why}): {which}")
+    if out is not None and scores:
+        write_text(out, scores_csv(scores))
+        lines.append(f"  {out}")
+    if failed:
+        if lines:
+            print("\n".join(lines), flush=True)
+        total = len(pairs) + len(unmatched)
+        failures = [f"{one.name}: {one.reason}" for one in sorted(failed, key=lambda one: one.name)]
+        raise ValueError("\n  ".join([f"{len(failed)} of {total} cases are not in these scores:", *failures]))
+    return "\n".join(lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ringfence evaluate",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("pred", metavar="PRED", help="a mask, or a folder of masks, as `ringfence predict` writes")
+    parser.add_argument("truth", metavar="TRUTH", help="the true mask, or a folder of them")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help=f"the CSV, a line for each case and label (default: {CSV} in PRED; none for two files)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a CSV that is there")
+    parser.add_argument(
+        "--classes", type=int, metavar="N", help="evaluate the labels 1 to N (default: those in any truth)"
+    )
+    parser.add_argument(
+        "--spacing",
+        type=float,
+        nargs=3,
+        metavar=("Z", "Y", "X"),
+        help="millimetres between voxels, for files whose headers say 1 1 1",
+    )
+    return parser
+
+
+def _check_out(out: Path | None, overwrite: bool) -> None:
+    """Refuse a CSV that could not be written, before the work."""
+    if out is None:
+        return
+    if out.is_dir():
+        raise ValueError(f"--out: {out} is a folder; name a file in it")
+    if out.exists() and not overwrite:
+        raise FileExistsError(f"{out} is there already: choose another with --out, or replace it with --overwrite")
+    parent = next(folder for folder in out.absolute().parents if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise PermissionError(f"{out} cannot be written: choose another with --out")
+
+
+def _table(summaries: Sequence[Summary], predicted: Path) -> str:
+    """The summary for a terminal, and below it what the numbers leave out."""
+    from rich.console import Console
+
+    console = Console(width=max(Console().width, WIDTH))
+    with console.capture() as text:
+        console.print(_rich_table(summaries, predicted))
+    notes = []
+    for one in summaries:
+        if one.lost:
+            notes.append(
+                f"Label {one.label}: in {one.lost} cases one mask is empty and HD95 infinite; not in its mean"
+            )
+        if one.other_unit:
+            notes.append(f"Label {one.label}: HD95 of {one.other_unit} cases is in voxels; not in its mean")
+    if any(one.unit == "voxels" for one in summaries):
+        notes.append("HD95 in voxels: the headers say 1 1 1, so nobody knows millimetres (--spacing Z Y X says)")
+    return "\n".join([text.get().rstrip(), *notes])
+
+
+def _rich_table(summaries: Sequence[Summary], predicted: Path) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from ringfence.weak.evaluate import mean_sd
+
+    unit = summaries[0].unit
+    table = Table(title=escape(str(predicted)))
+    for heading in ("label", "cases", "Dice", "sd", "min", "worst case", f"HD95 ({unit})", "sd", "max"):
+        table.add_column(heading, justify="left" if heading == "worst case" else "right")
+    for one in summaries:
+        dice, hd95 = mean_sd(one.dice), mean_sd(one.hd95)
+        table.add_row(
+            str(one.label),
+            str(len(one.dice)),
+            *(_number(value, 3) for value in (*dice, min(one.dice))),
+            escape(one.worst),
+            *(_number(value, 2) for value in (*hd95, max(one.hd95, default=math.nan))),
+        )
+    return table
+
+
+def _number(value: float, digits: int) -> str:
+    return "–" if math.isnan(value) else f"{value:.{digits}f}"

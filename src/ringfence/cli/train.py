@@ -1,0 +1,46 @@
+"""`ringfence train CONFIG`: one model from boxes, for `ringfence predict`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ringfence.cli import Interrupted
+from ringfence.cli.experiment import Experiment
+from ringfence.extras import require
+from ringfence.weak.box_settings import TrainSettings
+
+TRAIN: Final = Experiment(
+    "ringfence train",
+    """Train a segmentation model on a prepared set (`ringfence prepare`) from boxes, without a single mask; the
+    model is for `ringfence predict`.""",
+    """examples: `ringfence train configs/promise12.yaml --data.prepared PREPARED`;
+    `ringfence train --data.prepared PREPARED --data.boxes boxes.csv --out runs/mine`;
+    `--print_config > my.yaml` and then `ringfence train my.yaml`; after Ctrl-C, `--out THAT_FOLDER --resume`.""",
+    TrainSettings(),
+    "train",
+)
+
+
+def run(arguments: Sequence[str]) -> str:
+    """Train; where the model is, and what to do with it."""
+    words = list(arguments)
+    if words and not words[0].startswith("-"):
+        words[:1] = ["--config", words[0]]
+    elif not words:
+        raise ValueError("train on what? `ringfence train CONFIG`, or --data.prepared FOLDER; see --help")
+    settings, folder, resume = TRAIN.parsed(words)
+    for package in ("pytorch_lightning", "torchmetrics", "monai", "rich"):
+        require(package, "ringfence train", "train")
+    from ringfence.weak.compare import train_on_boxes
+
+    try:
+        model = train_on_boxes(settings, folder, resume=resume)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"Every finished epoch is kept; go on with: ringfence train --out {folder} --resume"
+        ) from None
+    return (
+        f"The model is {model}; every epoch is in {folder / 'metrics.csv'}.\n"
+        f"Next: ringfence predict {model} IMAGES OUT"
+    )

@@ -1,0 +1,159 @@
+"""Boxes from a file: CSV, JSON or COCO. All are checked against the prepared set that they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from ringfence.weak.annotations.coco import coco_notes, is_coco
+from ringfence.weak.annotations.csv_table import csv_table
+from ringfence.weak.annotations.extent import extent
+from ringfence.weak.annotations.fields import (
+    Fields,
+    case_of,
+    check_present,
+    is_empty,
+    label_of,
+    number,
+    place_name,
+    slice_of,
+    whole,
+)
+from ringfence.weak.annotations.json_table import json_table, parse_json
+from ringfence.weak.annotations.notes import BoxNote
+from ringfence.weak.annotations.problems import Problems, listed
+from ringfence.weak.annotations.tables import Table, is_json, read_text
+from ringfence.weak.prepared import PreparedSet
+
+SLICES: Final = (("slice_low", "slice_high"), ("z_min", "z_max"))
+ROWS: Final = (("row_low", "row_high"), ("y_min", "y_max"))
+COLUMNS: Final = (("column_low", "column_high"), ("x_min", "x_max"))
+
+
+def read_boxes(path: str | Path, prepared: PreparedSet) -> list[BoxNote]:
+    """The boxes of a file, in its order.
+
+    A slice of an annotated case without a box of a class says that the class is not there. So every case for
+    training must have a box of something, and every class a box somewhere in them.
+
+    Args:
+        path: CSV, JSON or COCO, told by what it holds; docs/annotations.md says what each looks like.
+        prepared: the set that the boxes are for.
+    """
+    path = Path(path)
+    text = read_text(path, "boxes")
+    problems = Problems(path)
+    if not is_json(path, text):
+        found = _rows(csv_table(path, text), prepared, problems)
+    else:
+        content = parse_json(path, text)
+        if is_coco(content):
+            found = coco_notes(path, content, prepared, problems)
+        else:
+            found = _rows(json_table(path, content, "boxes"), prepared, problems)
+    notes = _one_each(found, prepared, problems)
+    problems.check()
+    if not notes:
+        raise ValueError(f"{path} holds no box at all")
+    _check_complete(path, notes, prepared)
+    return notes
+
+
+def _rows(table: Table, prepared: PreparedSet, problems: Problems) -> Iterator[tuple[str, BoxNote]]:
+    if table.header is not None:
+        with problems.at(table.header.where):
+            _check_names(table.header.fields)
+        problems.check()
+    for where, fields in table.rows:
+        with problems.at(where):
+            yield where, _note(fields, prepared)
+        if problems.enough:
+            return
+
+
+def _check_names(fields: Fields) -> None:
+    check_present(("case", "class"), fields)
+    _pair(ROWS, fields)
+    _pair(COLUMNS, fields)
+    if "slice" not in fields:
+        _pair(SLICES, fields)
+
+
+def _pair(spellings: Sequence[tuple[str, str]], fields: Fields) -> tuple[str, str]:
+    """Which of the spellings is used; one of them must be, and only one."""
+    used = [names for names in spellings if names[0] in fields or names[1] in fields]
+    if len(used) > 1:
+        raise ValueError(f"there is both {used[0][0]}, {used[0][1]} and {used[1][0]}, {used[1][1]}: leave one out")
+    names = used[0] if used else spellings[0]
+    check_present(names, fields)
+    return names
+
+
+def _note(fields: Fields, prepared: PreparedSet) -> BoxNote:
+    _check_names(fields)
+    case = case_of(fields, prepared)
+    label = label_of(fields, prepared)
+    numbered = not is_empty(fields.get("slice"))
+    ends = []
+    for axis, spellings in ((1, ROWS), (2, COLUMNS)):
+        names = _pair(spellings, fields)
+        ends.append(extent(number(fields, names[0]), number(fields, names[1]), names, axis, case))
+    depth = [names for names in SLICES if not all(is_empty(fields.get(name)) for name in names)]
+    if numbered and not depth:
+        return BoxNote(case.name, slice_of(fields, case), label, *_corners(ends))
+    if depth and not numbered:
+        names = _pair(SLICES, fields)
+        ends.insert(0, extent(whole(fields, names[0]), whole(fields, names[1]), names, 0, case))
+        return BoxNote(case.name, None, label, *_corners(ends))
+    if not numbered:
+        raise ValueError("slice is empty: give its number, from 0, or slice_low and slice_high of a box in 3-D")
+    raise ValueError(f"there is both slice and {depth[0][0]}: a box is in one slice, or goes through several")
+
+
+def _corners(ends: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(low for low, _ in ends), tuple(high for _, high in ends)
+
+
+def _one_each(found: Iterable[tuple[str, BoxNote]], prepared: PreparedSet, problems: Problems) -> list[BoxNote]:
+    """Refuse a second box of a class in the same slice, or in slices and in 3-D: constraints are on one box."""
+    notes: list[BoxNote] = []
+    first: dict[tuple[str, int | None, int], tuple[str, BoxNote]] = {}
+    kind: dict[tuple[str, int], tuple[str, bool]] = {}
+    for where, note in found:
+        with problems.at(where):
+            name = prepared.classes[note.label - 1]
+            there, before = first.setdefault((note.case, note.slice, note.label), (where, note))
+            other, volume = kind.setdefault((note.case, note.label), (where, note.slice is None))
+            if before == note and there != where:
+                raise ValueError(f"this box is there already, at {there}: remove one of the two")
+            if before != note:
+                raise ValueError(
+                    f"a second box of '{name}' in {place_name(note.case, note.slice)}; the first is at {there}. "
+                    "A line across a box should meet the object, and between two objects it may not, so one box "
+                    "around both will not do either: give each object a class of its own, or leave the case out"
+                )
+            if volume != (note.slice is None):
+                raise ValueError(
+                    f"'{name}' of {note.case} has boxes in slices and in 3-D (the other: {other}): keep one kind"
+                )
+            notes.append(note)
+        if problems.enough:
+            break
+    return notes
+
+
+def _check_complete(path: Path, notes: Sequence[BoxNote], prepared: PreparedSet) -> None:
+    training = [case.name for case in prepared.of("train")]
+    boxed = {note.case for note in notes}
+    if without := [name for name in training if name not in boxed]:
+        raise ValueError(
+            f"{path}: no box at all for {listed(without)}, of the {len(training)} cases for training: annotate "
+            f"{'it' if len(without) == 1 else 'them'}, or prepare the set without"
+        )
+    labels = {note.label for note in notes if note.case in training or not training}
+    if absent := [name for label, name in enumerate(prepared.classes, start=1) if label not in labels]:
+        raise ValueError(
+            f"{path}: no case for training has a box of {listed(absent)}: a class without a box counts as absent, "
+            "and would be learnt to be nowhere"
+        )

@@ -1,0 +1,139 @@
+"""COCO: images (one slice each, named after case and slice), categories (named as the classes), annotations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ringfence.weak.annotations.extent import extent
+from ringfence.weak.annotations.fields import (
+    Fields,
+    case_named,
+    check_present,
+    checked_slice,
+    is_empty,
+    label_named,
+    number,
+)
+from ringfence.weak.annotations.notes import BoxNote
+from ringfence.weak.annotations.problems import Problems, shown
+from ringfence.weak.prepared import Case, PreparedSet
+
+PARTS: Final = ("images", "annotations", "categories")
+NAME: Final = re.compile(r"(?P<case>.+)[_/](?P<slice>[0-9]{1,9})(\.[A-Za-z][A-Za-z0-9]*)*")
+"""CASE_SLICE.png or CASE/SLICE.png; folders before that do not matter."""
+
+
+def is_coco(content: Any) -> bool:
+    """Whether parsed JSON looks like COCO."""
+    return isinstance(content, dict) and ("images" in content or "annotations" in content)
+
+
+def coco_notes(
+    path: Path, content: Mapping[str, Any], prepared: PreparedSet, problems: Problems
+) -> Iterator[tuple[str, BoxNote]]:
+    """Each annotation's place in the file, and the box; what is wrong is noted in ``problems``."""
+    for part in PARTS:
+        if not isinstance(content.get(part), list):
+            raise ValueError(f"{path}: a COCO file has lists of {', '.join(PARTS)}; {part} is missing or no list")
+    images = _images(content["images"], prepared, problems)
+    categories = _categories(content["categories"], problems)
+    problems.check()
+    for index, one in enumerate(content["annotations"]):
+        where = f"annotations[{index}]"
+        with problems.at(where):
+            yield where, _note(_object(one), images, categories, prepared)
+        if problems.enough:
+            return
+
+
+def _images(entries: list[Any], prepared: PreparedSet, problems: Problems) -> dict[str, tuple[Case, int]]:
+    """Case and slice of each image, by its id."""
+    images: dict[str, tuple[Case, int]] = {}
+    places: dict[tuple[str, int], int] = {}
+    for index, one in enumerate(entries):
+        with problems.at(f"images[{index}]"):
+            fields = _object(one)
+            check_present(("id", "file_name"), fields)
+            case, place = _place(fields["file_name"], prepared)
+            for name, length in (("height", case.shape[1]), ("width", case.shape[2])):
+                if not is_empty(fields.get(name)) and number(fields, name) != length:
+                    raise ValueError(
+                        f"{name} is {shown(fields[name])}, but slices of {case.name} have {length} in the source, "
+                        "before it is resized"
+                    )
+            other = places.setdefault((case.name, place), index)
+            if other != index:
+                raise ValueError(f"slice {place} of {case.name} is images[{other}] as well")
+            _add(images, fields["id"], (case, place))
+        if problems.enough:
+            break
+    return images
+
+
+def _categories(entries: list[Any], problems: Problems) -> dict[str, str]:
+    """Name of each category, by its id; those that no annotation uses may be anything."""
+    categories: dict[str, str] = {}
+    for index, one in enumerate(entries):
+        with problems.at(f"categories[{index}]"):
+            fields = _object(one)
+            check_present(("id", "name"), fields)
+            _add(categories, fields["id"], str(fields["name"]).strip())
+        if problems.enough:
+            break
+    return categories
+
+
+def _note(
+    fields: Fields, images: Mapping[str, tuple[Case, int]], categories: Mapping[str, str], prepared: PreparedSet
+) -> BoxNote:
+    check_present(("image_id", "category_id", "bbox"), fields)
+    if fields.get("iscrowd"):
+        raise ValueError("iscrowd is set: a box around many objects is not tight around one; remove it")
+    if (image := _key(fields["image_id"])) not in images:
+        raise ValueError(f"image_id {shown(fields['image_id'])} is not the id of any of the images")
+    if (category := _key(fields["category_id"])) not in categories:
+        raise ValueError(f"category_id {shown(fields['category_id'])} is not the id of any of the categories")
+    case, place = images[image]
+    label = label_named(categories[category], prepared)
+    box = fields["bbox"]
+    if not isinstance(box, list) or len(box) != 4:
+        raise ValueError(f"bbox is {shown(box)}; [x, y, width, height] is needed")
+    named = dict(zip(("x", "y", "width", "height"), box, strict=True))
+    x, y, width, height = (number(named, name) for name in named)
+    top, bottom = extent(y, y + height, ("y", "y + height"), 1, case)
+    left, right = extent(x, x + width, ("x", "x + width"), 2, case)
+    return BoxNote(case.name, place, label, (top, left), (bottom, right))
+
+
+def _place(file_name: Any, prepared: PreparedSet) -> tuple[Case, int]:
+    match = NAME.fullmatch(str(file_name).strip().replace("\\", "/"))
+    if not match:
+        raise ValueError(
+            f"file_name {shown(file_name)} should say which slice it is: CASE_SLICE.png or CASE/SLICE.png, "
+            "slices numbered from 0"
+        )
+    case = case_named(match["case"].rpartition("/")[2], prepared)
+    return case, checked_slice(int(match["slice"]), case)
+
+
+def _add(entries: dict[str, Any], identity: Any, value: Any) -> None:
+    key = _key(identity)
+    if key in entries:
+        raise ValueError(f"id {shown(identity)} is there more than once")
+    entries[key] = value
+
+
+def _key(identity: Any) -> str:
+    """An id that can be looked up, whatever JSON value it is: 1, 1.0 and "1" differ in type, not in meaning."""
+    if isinstance(identity, float) and identity.is_integer():
+        identity = int(identity)
+    return str(identity)
+
+
+def _object(one: Any) -> Fields:
+    if not isinstance(one, dict):
+        raise ValueError(f"{shown(one)} is no object with names and values")
+    return one

@@ -1,0 +1,164 @@
+"""From a prepared set and its weak labels to rows: slices, or whole volumes and tiles of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from ringfence.weak.annotations import (
+    BoxNote,
+    SizeNote,
+    place_boxes,
+    place_sizes,
+    place_volume_boxes,
+    place_volume_sizes,
+    read_boxes,
+    read_sizes,
+)
+from ringfence.weak.annotations.from_masks import boxes_from_masks
+from ringfence.weak.box_settings import BoxDataSettings
+from ringfence.weak.prepared import Case, PreparedSet, Split
+from ringfence.weak.varying import cut
+
+Rows = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The weak labels of a set.
+
+    Attributes:
+        boxes: from a file; None where boxes are taken from the masks.
+        sizes: from a file; None where there are none.
+        margin: pixels by which boxes may be too wide on every side.
+    """
+
+    boxes: list[BoxNote] | None
+    sizes: list[SizeNote] | None
+    margin: int
+
+
+def read_labels(data: BoxDataSettings, prepared: PreparedSet) -> Labels:
+    """The weak labels that the settings name."""
+    return Labels(
+        None if data.boxes is None else read_boxes(data.boxes, prepared),
+        None if data.sizes is None else read_sizes(data.sizes, prepared),
+        data.margin,
+    )
+
+
+def slice_rows(prepared: PreparedSet, split: Split, labels: Labels) -> Rows:
+    """A row for each slice: ``image``, ``mask``, ``box``, ``whole``, ``margin``, ``case``; size bounds if any."""
+    rows = [_case_rows(prepared, case, number, labels) for number, case in enumerate(prepared.of(split))]
+    return {name: torch.cat([one[name] for one in rows]) for name in rows[0]}
+
+
+def volume_rows(prepared: PreparedSet, labels: Labels, patch: tuple[int, int, int]) -> Rows:
+    """A row for each training case, all padded to the same number of slices, and to no less than a patch."""
+    rows = [_volume(prepared, case, number, labels) for number, case in enumerate(prepared.of("train"))]
+    shape = [max(patch[axis], *(one["image"].shape[2 + axis] for one in rows)) for axis in range(3)]
+    for one in rows:
+        for name in ("image", "mask"):
+            one[name] = _padded(one[name], shape)
+    return {name: torch.cat([one[name] for one in rows]) for name in rows[0]}
+
+
+def tile_rows(prepared: PreparedSet, labels: Labels, patch: tuple[int, int, int]) -> Rows:
+    """Validation cases in tiles beside each other; ``judged`` is False where a tile is beyond its volume."""
+    tiles: list[Rows] = []
+    for number, case in enumerate(prepared.of("validation")):
+        volume = _volume(prepared, case, number, labels)
+        space = volume["image"].shape[2:]
+        shape = [-(-length // size) * size for length, size in zip(space, patch, strict=True)]
+        judged = _padded(torch.ones(1, 1, *space, dtype=torch.bool), shape)[:, 0]
+        image, mask = _padded(volume["image"], shape), _padded(volume["mask"], shape)
+        starts = [range(0, length, size) for length, size in zip(shape, patch, strict=True)]
+        for start in torch.cartesian_prod(*(torch.tensor(list(one)) for one in starts)):
+            tile = volume | cut(volume["box"], volume["whole"], start, torch.tensor(patch))
+            tile |= {"image": image, "mask": mask, "judged": judged}
+            for axis, (first, size) in enumerate(zip(start.tolist(), patch, strict=True)):
+                for name in ("image", "mask", "judged"):
+                    tile[name] = tile[name].narrow(tile[name].ndim - 3 + axis, first, size)
+            tiles.append(tile)
+    return {name: torch.cat([one[name] for one in tiles]) for name in tiles[0]}
+
+
+def _case_rows(prepared: PreparedSet, case: Case, number: int, labels: Labels) -> Rows:
+    image, found = prepared.load(case)
+    mask = _masks(found, case, prepared)
+    noted = _noted(labels.boxes, case)
+    classes = len(prepared.classes)
+    if noted:
+        box = torch.from_numpy(place_boxes(noted, case, prepared.size, classes))
+    else:
+        box = boxes_from_masks(mask, labels.margin)
+    rows = _labelled(torch.from_numpy(image), mask, box, _margin(noted, case, prepared, labels))
+    rows["case"] = torch.full((len(image),), number if case.masked else -1)
+    if labels.sizes is not None:
+        low, high = place_sizes(labels.sizes, case, prepared.size, classes)
+        rows |= {"size_low": torch.from_numpy(low), "size_high": torch.from_numpy(high)}
+    return rows
+
+
+def _volume(prepared: PreparedSet, case: Case, number: int, labels: Labels) -> Rows:
+    """A case as one row: image ``[1, C, D, H, W]``, mask ``[1, K, D, H, W]``, box ``[1, K, 3, 2]``."""
+    image, found = prepared.load(case)
+    mask = _masks(found, case, prepared).transpose(0, 1)[None]
+    noted = _noted(labels.boxes, case)
+    classes = len(prepared.classes)
+    if noted:
+        box = torch.from_numpy(place_volume_boxes(noted, case, prepared.size, classes))[None]
+    else:
+        box = boxes_from_masks(mask, labels.margin)
+    rows = _labelled(
+        torch.from_numpy(image).transpose(0, 1)[None], mask, box, _margin(noted, case, prepared, labels)
+    )
+    rows["case"] = torch.tensor([number if case.masked else -1])
+    if labels.sizes is not None:
+        low, high = place_volume_sizes(labels.sizes, case, prepared.size, classes)
+        rows |= {"size_low": torch.from_numpy(low)[None], "size_high": torch.from_numpy(high)[None]}
+    return rows
+
+
+def _labelled(image: Tensor, mask: Tensor, box: Tensor, margin: int) -> Rows:
+    return {
+        "image": image,
+        "mask": mask,
+        "box": box,
+        "whole": torch.ones(box.shape[:-1], dtype=torch.bool),
+        "margin": torch.full((len(box),), margin),
+    }
+
+
+def _noted(boxes: Iterable[BoxNote] | None, case: Case) -> list[BoxNote]:
+    """The file's boxes of a case; a case that the file does not know must have masks to take them from."""
+    noted = [note for note in boxes or () if note.case == case.name]
+    if not noted and not case.masked:
+        raise ValueError(f"{case.name} has neither a mask nor a box: give boxes by data.boxes")
+    return noted
+
+
+def _margin(noted: list[BoxNote], case: Case, prepared: PreparedSet, labels: Labels) -> int:
+    """Boxes from a file were rounded outwards if the slices were resized: a pixel of them may be too much."""
+    return labels.margin + int(bool(noted) and case.shape[1:] != prepared.size)
+
+
+def _masks(labels: NDArray[np.uint8] | None, case: Case, prepared: PreparedSet) -> Tensor:
+    """bool ``[slices, classes, height, width]``; all False where there are none."""
+    shape = (case.shape[0], len(prepared.classes), *prepared.size)
+    if labels is None:
+        return torch.zeros(shape, dtype=torch.bool)
+    found = torch.from_numpy(labels)
+    return torch.stack([found == number for number in range(1, 1 + shape[1])], dim=1)
+
+
+def _padded(volume: Tensor, shape: list[int]) -> Tensor:
+    """With zeros after the end of each axis of space."""
+    missing = [size - length for size, length in zip(shape, volume.shape[2:], strict=True)]
+    return F.pad(volume, [width for pair in reversed(missing) for width in (0, pair)])

@@ -1,0 +1,227 @@
+"""`ringfence predict` and `ringfence evaluate`: from images to scores, and mistakes answered by name."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK as sitk  # noqa: N813 - everyone's habit
+import torch
+
+from ringfence.cli import main
+from ringfence.weak.model_file import ModelCard, save_model
+from ringfence.weak.networks import Tempered, build_network
+
+PROMISE12 = Path(
+    os.environ.get("RINGFENCE_PROMISE12", Path(__file__).parents[2].parent / "shared" / "data" / "promise12")
+)
+UNET = {"spatial_dims": 2, "in_channels": 1, "out_channels": 2, "features": [4] * 6, "upsample": "nontrainable"}
+RANDOM = np.random.default_rng(0)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Foreground is where the image is bright."""
+    args = {"in_channels": 1, "out_channels": 2, "kernel_size": 1}
+    network = build_network("torch.nn.Conv2d", args)
+    with torch.no_grad():
+        network.weight.copy_(torch.tensor([0.0, 20.0]).view(2, 1, 1, 1))
+        network.bias.copy_(torch.tensor([0.0, -10.0]))
+    card = ModelCard("torch.nn.Conv2d", args, ("T2",), ("prostate",), (16, 16))
+    save_model(tmp_path / "model.pt", Tempered(network), card)
+    return tmp_path / "model.pt"
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    """Two patients with a bright cube each, and its masks beside them."""
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    for number in (0, 1):
+        mask = np.zeros((4, 16, 16), dtype=np.uint8)
+        mask[1:3, 4:12, 4 + number : 12] = 1
+        for voxels, name in ((900 * mask.astype(np.int16), "P{}.mhd"), (mask, "P{}_segmentation.mhd")):
+            image = sitk.GetImageFromArray(voxels)
+            image.SetSpacing((0.5, 0.5, 4.0))
+            sitk.WriteImage(image, str(folder / name.format(number)))
+    return folder
+
+
+def test_from_images_to_scores(
+    model: Path, scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["predict", str(model), str(scans), str(out), "--probabilities", "--overlays", "--flips"]) == 0
+    printed = capsys.readouterr().out
+    assert "P0  prostate 128 voxels (0.1 ml)" in printed
+    assert f"2 of 2 cases segmented in {out}" in printed
+    assert {file.name for file in out.iterdir()} == {
+        f"P{number}{ending}"
+        for number in (0, 1)
+        for ending in (".mhd", ".zraw", ".png", "_prostate_probability.mhd", "_prostate_probability.zraw")
+    }
+    assert main(["evaluate", str(out), str(scans)]) == 0
+    printed = capsys.readouterr().out
+    assert "HD95 (mm)" in printed
+    assert "1.000" in printed
+    rows = list(csv.DictReader((out / "evaluation.csv").read_text().splitlines()))
+    assert [(row["case"], row["dice"], row["hd95"], row["true_voxels"]) for row in rows] == [
+        ("P0", "1", "0", "128"),
+        ("P1", "1", "0", "112"),
+    ]
+    assert main(["evaluate", str(out / "P0.mhd"), str(scans / "P1_segmentation.mhd"), "--out", str(tmp_path / "one.csv")]) == 0  # fmt: skip
+    (row,) = csv.DictReader((tmp_path / "one.csv").read_text().splitlines())
+    assert float(row["dice"]) == pytest.approx(2 * 112 / 240, abs=1e-5)
+    assert float(row["hd95"]) == pytest.approx(0.5)
+
+
+def test_bad_cases_are_listed_and_the_status_says_so(
+    model: Path, scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (scans / "P1.raw").write_bytes(b"short")
+    (scans / "P2.nii.gz").write_bytes(b"noise")
+    out = tmp_path / "out"
+    assert main(["predict", str(model), str(scans), str(out)]) == 2
+    text = capsys.readouterr()
+    assert f"1 of 3 cases segmented in {out}" in text.out
+    first, *others = text.err.splitlines()
+    assert first == "ringfence predict: 2 of 3 cases failed:"
+    assert [line.split(":")[0] for line in others] == ["  P1", "  P2"]
+    assert {file.name for file in out.iterdir()} == {"P0.mhd", "P0.zraw"}
+    assert main(["evaluate", str(out), str(scans)]) == 2
+    text = capsys.readouterr()
+    assert "ringfence evaluate: 1 of 2 cases are not in these scores:" in text.err
+    assert "P1: no mask in" in text.err
+    assert len((out / "evaluation.csv").read_text().splitlines()) == 2
+
+
+def one_line(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """The message of a command that must fail with one line and nothing else."""
+    assert main([str(argument) for argument in arguments]) == 2
+    text = capsys.readouterr()
+    assert text.out == ""
+    (line,) = text.err.splitlines()
+    return line
+
+
+def test_mistakes_of_predict(model: Path, scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine").write_text("mine")
+    assert "full already holds files: name a new folder. Nothing was changed" in one_line(
+        capsys, "predict", model, scans, full
+    )
+    assert [file.name for file in full.iterdir()] == ["mine"]
+    assert "nothing.pt is no model: there is no such file" in one_line(
+        capsys, "predict", tmp_path / "nothing.pt", scans, out
+    )
+    assert "is no model that can be used" in one_line(capsys, "predict", scans / "P0.mhd", scans, out)
+    assert "nowhere does not exist" in one_line(capsys, "predict", model, tmp_path / "nowhere", out)
+    assert "--batch: 0 must be at least 1" in one_line(capsys, "predict", model, scans, out, "--batch", "0")
+    if not torch.cuda.is_available():
+        assert "--device cuda: torch sees no GPU" in one_line(
+            capsys, "predict", model, scans, out, "--device", "cuda"
+        )
+    for name in ("P0", "P1"):
+        (scans / f"{name}.mhd").rename(scans / f"{name}_0000.mhd")
+        (scans / f"{name}_0001.mhd").write_text((scans / f"{name}_0000.mhd").read_text())
+    assert (
+        "the model takes 1 channel (T2), and P0 has 2: P0_0000.mhd, P0_0001.mhd (and so the other 1)"
+        in one_line(capsys, "predict", model, scans, out)
+    )
+    assert not out.exists()
+
+
+def test_mistakes_of_evaluate(scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (scans / "evaluation.csv").write_text("mine")
+    assert "evaluation.csv is there already: choose another with --out, or replace it with --overwrite" in one_line(
+        capsys, "evaluate", scans, scans
+    )
+    assert (scans / "evaluation.csv").read_text() == "mine"
+    assert "--classes: 0 must be at least 1" in one_line(capsys, "evaluate", scans, scans, "--classes", "0")
+    assert "--spacing: [1.0, -1.0, 1.0] must be three lengths above 0" in one_line(
+        capsys, "evaluate", scans, scans, "--spacing", "1", "-1", "1"
+    )
+    assert "is a folder; name a file in it" in one_line(capsys, "evaluate", scans, scans, "--out", tmp_path)
+    assert main(["evaluate", str(scans), str(scans), "--overwrite"]) == 0
+    assert (scans / "evaluation.csv").read_text().startswith("case,label,dice,hd95")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    sitk.WriteImage(sitk.GetImageFromArray(np.zeros((2, 4, 4), dtype=np.uint8)), str(empty / "a.mhd"))
+    capsys.readouterr()
+    assert "has any label; say how many classes there are with --classes" in one_line(
+        capsys, "evaluate", empty, empty
+    )
+    assert main(["evaluate", str(empty), str(empty), "--classes", "1"]) == 0
+    assert "HD95 in voxels" in capsys.readouterr().out
+
+
+def test_labels_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder, voxels in (("ours", [0, 1, 2, 5]), ("theirs", [0, 1, 2, 2])):
+        (tmp_path / folder).mkdir()
+        image = sitk.GetImageFromArray(np.array(voxels, dtype=np.uint8).reshape(1, 2, 2))
+        sitk.WriteImage(image, str(tmp_path / folder / "a.mhd"))
+    assert (
+        main(["evaluate", str(tmp_path / "ours"), str(tmp_path / "theirs"), "--out", str(tmp_path / "a.csv")]) == 0
+    )
+    assert "Labels not evaluated (no truth has them): 5" in capsys.readouterr().out
+    assert [line.split(",")[:3] for line in (tmp_path / "a.csv").read_text().splitlines()[1:]] == [
+        ["a", "1", "1"],
+        ["a", "2", "0.666667"],
+    ]
+
+
+def test_ctrl_c_keeps_what_is_finished(
+    model: Path, scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ringfence.weak import predict
+
+    read = predict.read_channels
+
+    def stopped(paths: list[Path]) -> object:
+        if paths[0].name == "P1.mhd":
+            raise KeyboardInterrupt
+        return read(paths)
+
+    monkeypatch.setattr(predict, "read_channels", stopped)
+    assert main(["predict", str(model), str(scans), str(tmp_path / "out")]) == 130
+    assert "stopped. 1 of 2 cases are finished in" in capsys.readouterr().err
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"P0.mhd", "P0.zraw"}
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_help_needs_no_torch(command: str) -> None:
+    code = f"import sys\nfrom ringfence.cli import main\ntry:\n    main(['{command}', '--help'])\nfinally:\n    assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "examples:" in done.stdout
+
+
+@pytest.mark.skipif(
+    not (PROMISE12 / "native").is_dir(), reason=f"no PROMISE12 in {PROMISE12} (set RINGFENCE_PROMISE12)"
+)
+def test_a_patient_at_native_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A network nobody has trained: its answer is worth nothing, but lies exactly where the patient does."""
+    path = "monai.networks.nets.BasicUNet"
+    card = ModelCard(path, UNET, ("T2",), ("prostate",), (64, 64))
+    save_model(tmp_path / "model.pt", Tempered(build_network(path, UNET)), card)
+    source = PROMISE12 / "native" / "Case13.mhd"
+    assert main(["predict", str(tmp_path / "model.pt"), str(source), str(tmp_path / "out"), "--device", "cpu"]) == 0
+    question, answer = sitk.ReadImage(str(source)), sitk.ReadImage(str(tmp_path / "out" / "Case13.mhd"))
+    for fact in ("GetSize", "GetSpacing", "GetOrigin", "GetDirection"):
+        assert getattr(answer, fact)() == getattr(question, fact)(), fact
+    assert answer.GetSize() == (320, 320, 15)
+    assert main(["evaluate", str(tmp_path / "out"), str(PROMISE12 / "native")]) == 2  # of the other two, no masks
+    text = capsys.readouterr()
+    assert "HD95 in voxels" in text.out
+    assert "2 of 3 cases are not in these scores" in text.err
+    (row,) = csv.DictReader((tmp_path / "out" / "evaluation.csv").read_text().splitlines())
+    truth = sitk.GetArrayFromImage(sitk.ReadImage(str(PROMISE12 / "native" / "Case13_segmentation.mhd"))) > 0
+    mask = sitk.GetArrayFromImage(answer) > 0
+    assert float(row["dice"]) == pytest.approx(2 * (mask & truth).sum() / (mask.sum() + truth.sum()), abs=1e-5)

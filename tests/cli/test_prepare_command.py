@@ -1,0 +1,118 @@
+"""`ringfence prepare`: fast help, a summary with the next step, mistakes in one message, failures all listed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK as sitk  # noqa: N813 - everyone's habit
+
+from ringfence.cli import main
+from ringfence.weak import prepare as prepare_module
+from ringfence.weak.prepared import read_prepared
+
+
+@pytest.fixture
+def download(tmp_path: Path) -> Path:
+    (tmp_path / "src").mkdir()
+    for number in (1, 2, 3):
+        voxels = np.arange(2 * 16 * 16, dtype=np.int16).reshape(2, 16, 16)
+        for ending in ("", "_segmentation"):
+            image = sitk.GetImageFromArray(voxels % 2 if ending else voxels + number)
+            sitk.WriteImage(image, str(tmp_path / f"src/Case{number:02}{ending}.mhd"))
+    return tmp_path / "src"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["promise12", "--help"], ["folder", "--help"]])
+def test_help_needs_no_torch(arguments: list[str]) -> None:
+    code = f"import sys\nfrom ringfence.cli import main\ntry:\n    main({['prepare', *arguments]})\nfinally:\n    assert not sys.modules.keys() & {{'torch', 'rich', 'SimpleITK', 'numpy'}}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "SRC DST" in done.stdout
+    assert len(arguments) == 1 or "--skip-failures" in done.stdout
+
+
+def test_a_summary_and_what_to_do_next(download: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "dst")
+    assert (
+        main(["prepare", "promise12", str(download), out, "--size", "16", "24", "--validation", "01", "Case03"])
+        == 0
+    )
+    text = capsys.readouterr().out
+    for line in (
+        "PROMISE12: 3 cases, 6 slices",
+        "train       1 case, 2 slices",
+        "validation  2 cases, 4 slices (as given by --validation)",
+        "masks       3 with, 0 without",
+        "size        16 × 24",
+        "classes     prostate",
+        f"next: ringfence train --data.prepared {out}",
+    ):
+        assert line in text, line
+    assert [case.name for case in read_prepared(out).of("validation")] == ["Case01", "Case03"]
+
+
+def test_failures_are_listed_and_can_be_skipped(
+    download: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (download / "Case01.raw").write_bytes(b"")
+    (download / "Case03_segmentation.mhd").unlink()
+    command = ["prepare", "promise12", str(download), str(tmp_path / "dst"), "--size", "16", "16"]
+    assert main(command) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("ringfence prepare: 2 failed and 1 are ready")
+    assert "Case01: " in shown.err
+    assert "Case03: " in shown.err
+    assert not (tmp_path / "dst/manifest.json").exists()
+    assert main([*command, "--skip-failures"]) == 0
+    shown = capsys.readouterr()
+    assert "left out (--skip-failures):" in shown.out
+    assert "Case01: " in shown.out
+    assert [case.name for case in read_prepared(tmp_path / "dst").cases] == ["Case02"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "which layout?"),
+        (["promise"], "there is no layout 'promise'; there are: promise12, folder"),
+        (["promise12", "{src}", "{src}"], "is inside"),
+        (["promise12", "{src}", "{src}/out"], "downloads stay as they are, name another folder"),
+        (["promise12", "{src}/none", "{dst}"], "none does not exist"),
+        (["folder", "{src}", "{dst}"], "holds no dataset.json"),
+        (["promise12", "{src}", "{dst}", "--validation", "Case9"], "there is no case Case9"),
+    ],
+)
+def test_mistakes_are_one_message_and_change_nothing(
+    arguments: list[str], message: str, download: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    places = {"src": download, "dst": tmp_path / "dst"}
+    assert main(["prepare", *(argument.format(**places) for argument in arguments)]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert len(shown.err.splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_wrong_size_is_named(download: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["prepare", "promise12", str(download), str(tmp_path / "dst"), "--size", "0", "16"])
+    assert stop.value.code == 2
+    assert "'0' is not a number of pixels between 8 and 4096" in capsys.readouterr().err
+    assert not (tmp_path / "dst").exists()
+
+
+def test_ctrl_c_says_how_to_go_on(
+    download: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*arguments: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prepare_module, "prepare", stop)
+    assert main(["prepare", "promise12", str(download), str(tmp_path / "dst")]) == 130
+    assert "the same command again does only what is missing" in capsys.readouterr().err

@@ -1,0 +1,153 @@
+"""Limits from boxes: against plain loops over strips, on slices and volumes, from masks and from files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from prepared_sets import make_prepared
+from ringfence.segmentation import Region
+from ringfence.weak.annotations import notes_from_boxes, write_boxes_csv
+from ringfence.weak.annotations.from_masks import boxes_from_masks
+from ringfence.weak.box_settings import BoxDataSettings, BoxSettings, LimitSettings
+from ringfence.weak.box_task import box_task, shrunk
+
+
+def settings(folder: Path, **data: object) -> BoxSettings:
+    return BoxSettings(data=BoxDataSettings(prepared=str(folder), **data))
+
+
+@pytest.mark.parametrize("patch", [None, [8, 28, 32]])
+def test_true_masks_meet_every_limit(tmp_path: Path, patch: list[int] | None) -> None:
+    """A hard map of the truth is feasible, on whole images and on whatever patches and variations make of them."""
+    make_prepared(tmp_path, classes=2, shape=(8, 32, 40))
+    task = box_task(settings(tmp_path, patch=patch))
+    torch.manual_seed(0)
+    still = replace(task, augment=replace(task.augment, scale=0.0))  # scaling resamples: a strip may lose a pixel
+    batches = [task.validation, *(still.varied(task.train) for _ in range(5))]
+    for batch in batches:
+        background = ~batch["mask"].any(dim=1, keepdim=True)
+        logits = 200.0 * torch.cat([background, batch["mask"]], dim=1).float()
+        residuals = task.limits("pixels")(Region(logits), batch)
+        assert set(residuals) == {"strips", "outside", "size"}
+        for name, residual in residuals.items():
+            assert float(residual.violation.max()) <= 1e-3, name
+        assert bool(residuals["strips"].present.any())
+
+
+def test_residuals_are_the_papers_three_constraints(tmp_path: Path) -> None:
+    make_prepared(tmp_path, shape=(3, 17, 23))
+    task = box_task(settings(tmp_path))
+    task = replace(task, asked=LimitSettings(strip_width=4))
+    batch = task.train
+    torch.manual_seed(1)
+    logits = torch.randn(len(batch["image"]), 2, 17, 23)
+    residuals = task.limits("pixels")(Region(logits), batch)
+    probability = torch.softmax(logits.double(), dim=1)[:, 1].numpy()
+    for row, map_ in enumerate(probability):
+        rows, columns = np.nonzero(batch["mask"][row, 0].numpy())
+        if len(rows) == 0:
+            assert not bool(residuals["strips"].present[row].any())
+            assert residuals["outside"].f[row].item() == pytest.approx(map_.sum(), rel=1e-5)
+            continue
+        top, bottom, left, right = rows.min(), rows.max() + 1, columns.min(), columns.max() + 1
+        inside = map_[top:bottom, left:right]
+        assert residuals["outside"].f[row].item() == pytest.approx(map_.sum() - inside.sum(), rel=1e-5)
+        area = (bottom - top) * (right - left)
+        assert residuals["size"].f[row].item() == pytest.approx(map_.sum() - area, rel=1e-5)
+        for axis, length in enumerate(inside.shape):
+            expected = [
+                min(4, length - first) - inside.take(range(first, min(first + 4, length)), axis=axis).sum()
+                for first in range(0, length, 4)
+            ]
+            found = residuals["strips"].f[row, 0, axis]
+            assert found[: len(expected)].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-4)
+            assert bool((found[len(expected) :] == -torch.inf).all())
+
+
+def test_relative_units_and_a_size_range(tmp_path: Path) -> None:
+    make_prepared(tmp_path)
+    task = box_task(settings(tmp_path))
+    logits = torch.randn(len(task.train["image"]), 2, 24, 20)
+    plain, relative = (task.limits(unit)(Region(logits), task.train) for unit in ("pixels", "relative"))
+    area = (task.train["box"][..., 1] - task.train["box"][..., 0]).prod(dim=-1)
+    there = area > 0
+    torch.testing.assert_close(relative["size"].f[there], plain["size"].f[there] / area[there])
+    ranged = replace(task, asked=LimitSettings(size_low=0.5, size_high=0.9)).limits("pixels")(
+        Region(logits), task.train
+    )
+    size = Region(logits).size
+    torch.testing.assert_close(ranged["size"].f[there][:, 0], (0.5 * area - size)[there])
+    torch.testing.assert_close(ranged["size"].f[there][:, 1], (size - 0.9 * area)[there])
+
+
+def test_boxes_from_a_file_are_those_of_the_masks(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path / "set", classes=2, shape=(6, 24, 40))
+    notes = []
+    for case in prepared.cases:
+        labels = torch.from_numpy(prepared.load(case)[1])
+        masks = torch.stack([labels == 1, labels == 2], dim=1)
+        notes += notes_from_boxes(case.name, boxes_from_masks(masks).numpy())
+    write_boxes_csv(tmp_path / "boxes.csv", notes, prepared)
+    for patch in (None, [4, 16, 16]):
+        one = box_task(settings(tmp_path / "set", patch=patch))
+        other = box_task(settings(tmp_path / "set", patch=patch, boxes=str(tmp_path / "boxes.csv")))
+        for name in one.train:
+            assert torch.equal(one.train[name], other.train[name]), name
+
+
+def test_no_mask_is_needed_with_a_file_of_boxes(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path / "set", masked=False)
+    with pytest.raises(ValueError, match=r"case0 has neither a mask nor a box: give boxes by data.boxes"):
+        box_task(settings(tmp_path / "set"))
+    lines = [f"{case.name},2,class 1,4,12,5,15" for case in prepared.of("train")]
+    header = "case,slice,class,row_low,row_high,column_low,column_high"
+    (tmp_path / "boxes.csv").write_text("\n".join([header, *lines]))
+    task = box_task(settings(tmp_path / "set", boxes=str(tmp_path / "boxes.csv")))
+    assert task.train["box"][2].tolist() == [[[4, 12], [5, 15]]]
+    assert task.train["box"][3].tolist() == [[[0, 0], [0, 0]]]
+    assert not bool(task.train["mask"].any())
+    assert bool(task.validation["mask"].any())
+
+
+def test_a_margin_widens_boxes_and_strips_stay_true(tmp_path: Path) -> None:
+    make_prepared(tmp_path)
+    tight, loose = box_task(settings(tmp_path)), box_task(settings(tmp_path, margin=2))
+    assert bool((loose.train["box"][..., 0] <= tight.train["box"][..., 0]).all())
+    mask = loose.train["mask"]
+    logits = 200.0 * torch.cat([~mask, mask], dim=1).float()
+    for residual in loose.limits("pixels")(Region(logits), loose.train).values():
+        assert float(residual.violation.max()) <= 1e-3
+    assert shrunk(torch.tensor([[[[2, 9], [4, 7]]]]), torch.tensor([2])).tolist() == [[[[0, 0], [0, 0]]]]
+    assert shrunk(torch.tensor([[[[2, 9], [4, 9]]]]), torch.tensor([2])).tolist() == [[[[4, 7], [6, 7]]]]
+
+
+def test_sizes_from_a_file_become_a_limit(tmp_path: Path) -> None:
+    make_prepared(tmp_path / "set")
+    (tmp_path / "sizes.csv").write_text("case,slice,class,low,high\ncase0,2,class 1,10,50\n")
+    task = box_task(settings(tmp_path / "set", sizes=str(tmp_path / "sizes.csv")))
+    logits = torch.randn(len(task.train["image"]), 2, 24, 20)
+    residual = task.limits("pixels")(Region(logits), task.train)["given_size"]
+    size = Region(logits).size[2, 0]
+    torch.testing.assert_close(residual.f[2, 0], torch.stack([10.0 - size, size - 50.0]))
+    assert int(residual.present.sum()) == 2
+
+
+def test_validation_tiles_cover_each_voxel_once(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path, shape=(7, 24, 20))
+    tiles = box_task(settings(tmp_path, patch=[4, 16, 16])).validation
+    case = prepared.of("validation")[0]
+    assert int(tiles["judged"].sum()) == 7 * 24 * 20
+    assert int(tiles["mask"].sum()) == int((prepared.load(case)[1] > 0).sum())
+    assert len(tiles["image"]) == 2 * 2 * 2
+
+
+@pytest.mark.parametrize("patch", [[4, 16], [0, 4, 4]])
+def test_a_patch_is_three_numbers(tmp_path: Path, patch: list[int]) -> None:
+    make_prepared(tmp_path)
+    with pytest.raises(ValueError, match=r"data.patch is three numbers"):
+        box_task(settings(tmp_path, patch=patch))
