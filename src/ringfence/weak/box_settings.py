@@ -55,9 +55,6 @@ class AugmentSettings:
 
 
 _WIDTH_32: Final = {
-    "spatial_dims": 2,
-    "in_channels": 1,
-    "out_channels": 2,
     "features": [32, 32, 64, 128, 256, 32],
     "act": "relu",
     "norm": "batch",

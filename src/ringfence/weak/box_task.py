@@ -74,6 +74,10 @@ class BoxTask(Task):
             batch = patches(batch, self.space)
         return augmented(batch, self.augment)
 
+    def example(self) -> Batch:
+        """One training row, as trained on."""
+        return self.varied({name: tensor[:1] for name, tensor in self.train.items()})
+
     def pictured(self, count: int) -> list[int]:
         """The slice with the largest box of each of the first cases."""
         case, box = self.validation["case"].abs(), self.validation["box"]

@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from ringfence.segmentation import Region
 from ringfence.weak.box_settings import BoxCompareSettings, BoxSettings, TrainSettings
 from ringfence.weak.box_task import BoxTask, box_task
 from ringfence.weak.model_file import MODEL
@@ -24,7 +25,7 @@ from ringfence.weak.run_folder import OneRun, RunFolder, check_room, open_run_fo
 from ringfence.weak.settings import METHODS, CompareSettings, ExperimentSettings, SyntheticSettings
 from ringfence.weak.synthetic_task import synthetic_task
 from ringfence.weak.task import Task
-from ringfence.weak.training import PICTURES, choose_accelerator, make_fence, train
+from ringfence.weak.training import PICTURES, choose_accelerator, make_fence, network_arguments, train
 
 ALMOST_FULL: Final = 1_000_000
 """Bytes: with less than that left, a failed write is the disk's."""
@@ -110,7 +111,16 @@ def checked_box_task(settings: BoxSettings, methods: Sequence[str], seeds: Seque
         raise ValueError(f"data.margin must not be negative, got {settings.data.margin}")
     if not settings.data.prepared:
         raise ValueError("data.prepared: which prepared set? Name the folder that `ringfence prepare` wrote")
-    return box_task(settings)
+    task = box_task(settings)
+    known = task.limits("pixels")(Region(torch.zeros(1, 1 + len(task.classes), *task.space)), task.example())
+    for method in methods:
+        weights = getattr(getattr(settings, method), "weights", {})
+        unknown = sorted(set(weights) - set(known))
+        if unknown:
+            raise ValueError(
+                f"{method}.weights: there is no limit '{unknown[0]}'; the limits are {', '.join(known)}"
+            )
+    return task
 
 
 def _compare(
@@ -156,7 +166,7 @@ def _compare(
 
 def _checked_network(settings: ExperimentSettings, task: Task) -> nn.Module:
     choose_accelerator(settings.training.device)
-    network = build_network(settings.network.class_path, settings.network.init_args)
+    network = build_network(settings.network.class_path, network_arguments(settings, task))
     check_network(network, torch.zeros(len(task.channels), *task.space), 1 + len(task.classes))
     return network
 

@@ -71,6 +71,24 @@ def build_network(class_path: str, init_args: Mapping[str, Any]) -> nn.Module:
     return network
 
 
+def fitted_arguments(
+    class_path: str, init_args: Mapping[str, Any], channels: int, classes: int, axes: int
+) -> dict[str, Any]:
+    """``init_args``, completed by what the data say: MONAI's spatial_dims, in_channels and out_channels.
+
+    Args:
+        class_path: of the network.
+        init_args: what is given; it is never changed.
+        channels: of the images.
+        classes: of the foreground.
+        axes: of space.
+    """
+    facts = {"spatial_dims": axes, "in_channels": channels, "out_channels": 1 + classes}
+    kind = _find(class_path)
+    known = inspect.signature(kind).parameters if isinstance(kind, type) else {}
+    return {name: value for name, value in facts.items() if name in known} | dict(init_args)
+
+
 def check_network(network: nn.Module, image: Tensor, channels: int) -> None:
     """Refuse a network that does not turn images like ``image`` ``[C, *space]`` into ``channels`` logits each."""
     name, wanted = type(network).__name__, [2, channels, *image.shape[1:]]

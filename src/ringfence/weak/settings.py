@@ -37,7 +37,7 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """The network: any torch.nn.Module from images [B, 1, H, W] to logits [B, 2, H, W]."""
+    """The network: any torch.nn.Module from images [B, C, ...] to logits [B, 1 + classes, ...]."""
 
     class_path: str = option(
         "monai.networks.nets.SegResNet", "the class, as one would import it; your own too (my_module.MyNetwork)"
@@ -53,7 +53,8 @@ class NetworkSettings:
             "norm": "batch",
             "upsample_mode": "nontrainable",
         },
-        "its arguments by name; dropped when another class_path is given without them",
+        "its arguments by name; dropped when another class_path is given without them. spatial_dims, in_channels "
+        "and out_channels are filled in where the network has such arguments",
     )
 
 

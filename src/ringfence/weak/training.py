@@ -26,7 +26,7 @@ from ringfence.report.environment import commit
 from ringfence.weak.history import History
 from ringfence.weak.model_file import MODEL, ModelCard, save_model
 from ringfence.weak.module import WeakSegmentation
-from ringfence.weak.networks import Tempered, build_network
+from ringfence.weak.networks import Tempered, build_network, fitted_arguments
 from ringfence.weak.progress import EpochBar, ProgressBars
 from ringfence.weak.run_folder import OneRun
 from ringfence.weak.settings import ExperimentSettings
@@ -54,11 +54,17 @@ def make_fence(method: str, settings: ExperimentSettings, samples: int) -> Metho
     return None
 
 
+def network_arguments(settings: ExperimentSettings, task: Task) -> dict[str, Any]:
+    """The network's arguments, with what the task says about its channels and axes."""
+    own = settings.network
+    return fitted_arguments(own.class_path, own.init_args, len(task.channels), len(task.classes), len(task.space))
+
+
 def make_module(settings: ExperimentSettings, task: Task, method: str, seed: int) -> WeakSegmentation:
     """Network, fence and data of one training; a seed's network begins with the same weights for every method."""
     own, training = getattr(settings, method), settings.training
     torch.manual_seed(seed)
-    network = build_network(settings.network.class_path, settings.network.init_args)
+    network = build_network(settings.network.class_path, network_arguments(settings, task))
     if training.compile:
         network.compile()
     return WeakSegmentation(
@@ -160,7 +166,7 @@ def _keep_outputs(
     torch.save({name: tensor.clone() for name, tensor in kept.items()}, run.path / "pictures.pt")
     card = ModelCard(
         settings.network.class_path,
-        settings.network.init_args,
+        network_arguments(settings, task),
         task.channels,
         task.classes,
         (task.space[-2], task.space[-1]),

@@ -1,0 +1,154 @@
+"""Training from boxes, end to end at tiny size: every method, slices and volumes, without a labelled pixel."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from prepared_sets import make_prepared
+from ringfence.weak.box_settings import BoxCompareSettings, BoxDataSettings, BoxSettings, TrainSettings
+from ringfence.weak.compare import compare_boxes, train_on_boxes
+from ringfence.weak.model_file import load_model
+from ringfence.weak.settings import METHODS, NetworkSettings, TrainingSettings
+
+QUIET = Console(quiet=True)
+NETWORK = NetworkSettings("torch.nn.Conv2d", {"kernel_size": 5, "padding": 2})
+TRAINING = TrainingSettings(epochs=2, batch_size=4, lr=1e-2, device="cpu", prior=None)
+
+
+def settings(folder: Path, kind: type[BoxSettings], **changes: object) -> BoxSettings:
+    return replace(
+        kind(), data=BoxDataSettings(prepared=str(folder)), network=NETWORK, training=TRAINING, **changes
+    )
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    with file.open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_every_method_is_compared_by_patients(tmp_path: Path) -> None:
+    make_prepared(tmp_path / "set", classes=2, channels=2, cases=5)
+    asked = settings(tmp_path / "set", BoxCompareSettings, methods=list(METHODS), seeds=[0])
+    folder = compare_boxes(asked, tmp_path / "run", console=QUIET).path
+    assert json.loads((folder / "environment.json").read_text())["task"] == "ellipsoids"
+    for method in METHODS:
+        epochs = rows(folder / "seed-0" / method / "metrics.csv")
+        assert len(epochs) == 2
+        for name in (
+            "dice",
+            "dice/1",
+            "dice/2",
+            "satisfaction/strips",
+            "satisfaction/outside",
+            "satisfaction/size",
+        ):
+            assert 0.0 <= float(epochs[-1][name]) <= 1.0
+        network, card = load_model(folder / "seed-0" / method / "model.pt")
+        assert (card.classes, len(card.channels)) == (("class 1", "class 2"), 2)
+        assert network(torch.zeros(1, 2, 24, 20)).shape == (1, 3, 24, 20)
+
+
+def test_volumes_train_in_patches(tmp_path: Path) -> None:
+    make_prepared(tmp_path / "set", shape=(9, 24, 20))
+    asked = settings(tmp_path / "set", TrainSettings)
+    asked = replace(
+        asked,
+        data=replace(asked.data, patch=[6, 20, 16]),
+        network=NetworkSettings("torch.nn.Conv3d", {"kernel_size": 3, "padding": 1}),
+    )
+    model = train_on_boxes(asked, tmp_path / "run", console=QUIET)
+    network, card = load_model(model)
+    assert card.patch == (6, 20, 16)
+    assert network(torch.zeros(1, 1, 6, 20, 16)).shape == (1, 2, 6, 20, 16)
+    assert float(rows(tmp_path / "run" / "metrics.csv")[-1]["satisfaction"]) <= 1.0
+
+
+def test_it_learns_what_a_threshold_could_do(tmp_path: Path) -> None:
+    """Bright ellipsoids on a dark ground, from boxes alone: a convolution finds most of them."""
+    make_prepared(tmp_path / "set", cases=6, shape=(8, 32, 32))
+    asked = settings(tmp_path / "set", TrainSettings)
+    asked = replace(asked, training=replace(TRAINING, epochs=25, lr=0.1))
+    train_on_boxes(asked, tmp_path / "run", console=QUIET)
+    assert max(float(row["dice"]) for row in rows(tmp_path / "run" / "metrics.csv")) > 0.8
+
+
+@pytest.mark.parametrize("method", ["log_barrier", "augmented_lagrangian"])
+def test_no_labelled_pixel_is_used(tmp_path: Path, method: str) -> None:
+    """Training masks that are whole boxes, with the same boxes, give the very same network."""
+    prepared = make_prepared(tmp_path / "set")
+    weights = []
+    for name in ("set", "boxes"):
+        if name == "boxes":
+            make_prepared(tmp_path / "boxes")
+            for case in prepared.of("train"):
+                image, mask = prepared.load(case)
+                for labels in mask:
+                    if labels.any():
+                        down, right = np.nonzero(labels)
+                        labels[down.min() : down.max() + 1, right.min() : right.max() + 1] = 1
+                np.savez(tmp_path / "boxes" / case.file, image=image, mask=mask)
+        asked = replace(settings(tmp_path / name, TrainSettings), method=method)
+        weights.append(load_model(train_on_boxes(asked, tmp_path / f"run-{name}", console=QUIET))[0].state_dict())
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_a_resumed_training_ends_as_an_uninterrupted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_prepared(tmp_path / "set")
+    asked = replace(settings(tmp_path / "set", TrainSettings), training=replace(TRAINING, epochs=3))
+    whole = load_model(train_on_boxes(asked, tmp_path / "whole", console=QUIET))[0].state_dict()
+
+    from ringfence.weak.history import History
+
+    original = History.on_train_epoch_start
+
+    def stop(self: History, trainer: object, module: object) -> None:
+        if module.current_epoch == 2:  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+        original(self, trainer, module)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(History, "on_train_epoch_start", stop)
+    with pytest.raises(KeyboardInterrupt):
+        train_on_boxes(asked, tmp_path / "parts", console=QUIET)
+    monkeypatch.undo()
+    assert not (tmp_path / "parts" / "model.pt").exists()
+    parts = load_model(train_on_boxes(asked, tmp_path / "parts", resume=True, console=QUIET))[0].state_dict()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"limits.strip_width": 0}, "limits.strip_width must be above 0, got 0"),
+        ({"limits.size_low": 0.95, "limits.size_high": 0.9}, "limits.size_low 0.95 is above limits.size_high 0.9"),
+        ({"augment.scale": 1.0}, "augment.scale is a share from 0 to below 1, got 1.0"),
+        ({"data.margin": -1}, "data.margin must not be negative"),
+        ({"data.prepared": ""}, "data.prepared: which prepared set"),
+        ({"data.prepared": "nowhere"}, "nowhere is no prepared set"),
+        ({"data.boxes": "nothing.csv"}, "nothing.csv"),
+        ({"method": "barier"}, "there is no method 'barier'"),
+        (
+            {"log_barrier.weights": {"strip": 2.0}},
+            "log_barrier.weights: there is no limit 'strip'; the limits are strips, outside, size",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_folder_is_made(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    make_prepared(tmp_path / "set")
+    asked = settings(tmp_path / "set", TrainSettings)
+    for name, value in changes.items():
+        group, _, key = name.rpartition(".")
+        changed = replace(getattr(asked, group), **{key: value}) if group else value
+        asked = replace(asked, **{group or key: changed})
+    with pytest.raises((ValueError, OSError), match=message.replace(".", r"\.").replace("'", ".")):
+        train_on_boxes(asked, tmp_path / "run", console=QUIET)
+    assert not (tmp_path / "run").exists()
