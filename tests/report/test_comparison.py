@@ -61,7 +61,11 @@ def test_tables_hold_those_numbers_beside_the_papers(folder: Path) -> None:
     row = comparison.rows()[0]
     (read,) = [one for one in csv.DictReader(io.StringIO(table_csv(comparison))) if one["method"] == "log_barrier"]
     assert float(read["dice"]) == pytest.approx(row.dice, rel=1e-5)
-    assert (float(read["paper_dice"]), float(read["paper_dice_sd"])) == PAPER["synthetic"]["log_barrier"] == (0.945, 0.001)
+    assert (
+        (float(read["paper_dice"]), float(read["paper_dice_sd"]))
+        == PAPER["synthetic"]["log_barrier"]
+        == (0.945, 0.001)
+    )
     markdown = table_markdown(comparison)
     assert (
         f"| {TITLES['log_barrier']} | {row.dice:.3f} ± {row.between_seeds:.3f} ({row.spread:.3f}) | 0.945 (0.001) |"
@@ -185,3 +189,18 @@ def test_a_damaged_file_is_named(folder: Path, text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
         read_comparison(folder)
     assert str(file) in str(error.value)
+
+
+def test_the_table_is_about_the_task_that_was_compared(folder: Path) -> None:
+    (folder / "environment.json").write_text('{"task": "promise12"}')
+    comparison = read_comparison(folder)
+    assert comparison.paper["log_barrier"] == (0.813, 0.024)
+    text = table_markdown(comparison)
+    assert "0.813 (0.024)" in text
+    assert "3D, per validation patient" in text
+    (folder / "environment.json").write_text('{"task": "my spleens"}')
+    text = table_markdown(read_comparison(folder))
+    assert "0.813" not in text
+    assert "paper's network" not in text
+    (folder / "environment.json").write_text("damaged")
+    assert read_comparison(folder).task == "synthetic"

@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 from prepared_sets import make_prepared
+from ringfence.cli.settings import parse, settings_from, settings_parser
 from ringfence.weak.box_settings import BoxCompareSettings, BoxDataSettings, BoxSettings, TrainSettings
 from ringfence.weak.compare import compare_boxes, train_on_boxes
 from ringfence.weak.model_file import load_model
@@ -152,3 +153,20 @@ def test_what_cannot_be_is_refused_before_a_folder_is_made(
     with pytest.raises((ValueError, OSError), match=message.replace(".", r"\.").replace("'", ".")):
         train_on_boxes(asked, tmp_path / "run", console=QUIET)
     assert not (tmp_path / "run").exists()
+
+
+def test_t_ends_where_it_should_however_many_epochs(tmp_path: Path) -> None:
+    make_prepared(tmp_path / "set")
+    asked = replace(settings(tmp_path / "set", TrainSettings), training=replace(TRAINING, epochs=4))
+    asked = replace(asked, log_barrier=replace(asked.log_barrier, t=0.5, final_t=4.0))
+    train_on_boxes(asked, tmp_path / "run", console=QUIET)
+    t = [float(row["t"]) for row in rows(tmp_path / "run" / "metrics.csv")]
+    assert t == pytest.approx([0.5, 1.0, 2.0, 4.0], rel=1e-4)
+
+
+def test_the_shipped_config_says_what_the_defaults_say() -> None:
+    file = Path(__file__).parents[2] / "configs" / "promise12.yaml"
+    shipped = settings_from(
+        TrainSettings, parse(settings_parser("ringfence train", "", TrainSettings()), ["--config", str(file)])
+    )
+    assert replace(shipped, data=TrainSettings().data) == TrainSettings()

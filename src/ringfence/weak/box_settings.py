@@ -79,7 +79,7 @@ class BoxSettings(ExperimentSettings):
     penalty: PenaltySettings = field(default_factory=lambda: PenaltySettings(unit="pixels"))
     log_barrier: LogBarrierSettings = field(
         default_factory=lambda: LogBarrierSettings(
-            unit="pixels", t=0.3, mu=1.02, weights={"strips": 100.0}, final_temperature=1.0
+            unit="pixels", t=0.3, final_t=2.6, weights={"strips": 100.0}, final_temperature=1.0
         )
     )
     augmented_lagrangian: AugmentedLagrangianSettings = field(

@@ -29,7 +29,7 @@ from ringfence.weak.module import WeakSegmentation
 from ringfence.weak.networks import Tempered, build_network, fitted_arguments
 from ringfence.weak.progress import EpochBar, ProgressBars
 from ringfence.weak.run_folder import OneRun
-from ringfence.weak.settings import ExperimentSettings
+from ringfence.weak.settings import ExperimentSettings, LogBarrierSettings
 from ringfence.weak.task import Task
 
 PICTURES: Final = 5
@@ -48,10 +48,19 @@ def make_fence(method: str, settings: ExperimentSettings, samples: int) -> Metho
     if method == "penalty":
         return Penalty(own.strength, own.mu, **usual)
     if method == "log_barrier":
-        return LogBarrier(own.t, own.mu, **usual)
+        return LogBarrier(own.t, _growth(own, settings.training.epochs), **usual)
     if method == "augmented_lagrangian":
         return AugmentedLagrangian(own.rho, own.mu, samples=samples, **usual)
     return None
+
+
+def _growth(own: LogBarrierSettings, epochs: int) -> float:
+    """μ, so that t is what it should be in the last epoch."""
+    if own.final_t is None:
+        return own.mu
+    if not own.final_t >= own.t > 0.0:
+        raise ValueError(f"final_t {own.final_t} must not be below t {own.t}, nor t be 0")
+    return float((own.final_t / own.t) ** (1.0 / max(epochs - 1, 1)))
 
 
 def network_arguments(settings: ExperimentSettings, task: Task) -> dict[str, Any]:
@@ -173,6 +182,7 @@ def _keep_outputs(
         (task.space[0], task.space[1], task.space[2]) if len(task.space) == 3 else None,
         method,
         commit(),
+        task.labels,
     )
     save_model(run.path / MODEL, module.network, card)
 
