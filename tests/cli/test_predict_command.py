@@ -144,9 +144,15 @@ def test_mistakes_of_evaluate(scans: Path, tmp_path: Path, capsys: pytest.Captur
         capsys, "evaluate", scans, scans
     )
     assert (scans / "evaluation.csv").read_text() == "mine"
-    assert "--classes: 0 must be at least 1" in one_line(capsys, "evaluate", scans, scans, "--classes", "0")
+    assert "--classes: 0 must be from 1 to 255" in one_line(capsys, "evaluate", scans, scans, "--classes", "0")
     assert "--spacing: [1.0, -1.0, 1.0] must be three lengths above 0" in one_line(
         capsys, "evaluate", scans, scans, "--spacing", "1", "-1", "1"
+    )
+    assert "--labels: 1 256 must be from 1 to 255" in one_line(
+        capsys, "evaluate", scans, scans, "--labels", "1", "256"
+    )
+    assert "--classes and --labels each say which labels" in one_line(
+        capsys, "evaluate", scans, scans, "--labels", "1", "--classes", "1"
     )
     assert "is a folder; name a file in it" in one_line(capsys, "evaluate", scans, scans, "--out", tmp_path)
     assert main(["evaluate", str(scans), str(scans), "--overwrite"]) == 0
@@ -155,7 +161,7 @@ def test_mistakes_of_evaluate(scans: Path, tmp_path: Path, capsys: pytest.Captur
     empty.mkdir()
     sitk.WriteImage(sitk.GetImageFromArray(np.zeros((2, 4, 4), dtype=np.uint8)), str(empty / "a.mhd"))
     capsys.readouterr()
-    assert "has any label; say how many classes there are with --classes" in one_line(
+    assert "has any label; say which there are with --classes or --labels" in one_line(
         capsys, "evaluate", empty, empty
     )
     assert main(["evaluate", str(empty), str(empty), "--classes", "1"]) == 0
@@ -225,3 +231,13 @@ def test_a_patient_at_native_size(tmp_path: Path, capsys: pytest.CaptureFixture[
     truth = sitk.GetArrayFromImage(sitk.ReadImage(str(PROMISE12 / "native" / "Case13_segmentation.mhd"))) > 0
     mask = sitk.GetArrayFromImage(answer) > 0
     assert float(row["dice"]) == pytest.approx(2 * (mask & truth).sum() / (mask.sum() + truth.sum()), abs=1e-5)
+
+
+def test_labels_by_their_own_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    voxels = np.zeros((2, 4, 4), dtype=np.uint8)
+    voxels[0, :2] = 4
+    sitk.WriteImage(sitk.GetImageFromArray(voxels), str(tmp_path / "a.mhd"))
+    file = str(tmp_path / "a.mhd")
+    assert main(["evaluate", file, file, "--labels", "4", "2", "--out", str(tmp_path / "s.csv")]) == 0
+    rows = list(csv.DictReader((tmp_path / "s.csv").read_text().splitlines()))
+    assert [(row["label"], row["true_voxels"]) for row in rows] == [("2", "0"), ("4", "8")]

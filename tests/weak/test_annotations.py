@@ -121,6 +121,14 @@ def test_a_class_named_like_a_number_is_meant_by_its_name(tmp_path: Path) -> Non
     assert [note.label for note in notes] == [2, 1]
 
 
+def test_a_class_by_its_label_in_the_masks(tmp_path: Path) -> None:
+    """Not by its place among the classes: 2 is the second of 1, 2, but the first of 2, 4."""
+    prepared = PreparedSet(Path("s"), "s", (10, 10), ("MR",), ("zone", "lesion"), (case("A"),), (2, 4))
+    notes = read_boxes(written(tmp_path, f"{HEADER}\nA,0,2,0,1,0,1\nA,0,4,0,1,0,1\n"), prepared)
+    assert [note.label for note in notes] == [1, 2]
+    assert "class is '1'; s has 2 zone, 4 lesion" in refused(tmp_path, prepared, f"{HEADER}\nA,0,1,0,1,0,1\n")
+
+
 def refused(tmp_path: Path, prepared: PreparedSet, content: Any, name: str = "boxes.csv") -> str:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the caller looks at the message
         read_boxes(written(tmp_path, content, name), prepared)

@@ -7,16 +7,19 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 import torch
 from rich.console import Console
 
 from prepared_sets import make_prepared
+from ringfence.cli import main
 from ringfence.cli.settings import parse, settings_from, settings_parser
 from ringfence.weak.box_settings import BoxCompareSettings, BoxDataSettings, BoxSettings, TrainSettings
 from ringfence.weak.compare import compare_boxes, train_on_boxes
-from ringfence.weak.model_file import load_model
+from ringfence.weak.model_file import load_model, save_model
+from ringfence.weak.run_folder import OneRun
 from ringfence.weak.settings import METHODS, NetworkSettings, TrainingSettings
 
 QUIET = Console(quiet=True)
@@ -170,3 +173,79 @@ def test_the_shipped_config_says_what_the_defaults_say() -> None:
         TrainSettings, parse(settings_parser("ringfence train", "", TrainSettings()), ["--config", str(file)])
     )
     assert replace(shipped, data=TrainSettings().data) == TrainSettings()
+
+
+def test_masks_have_the_labels_of_the_data_set(tmp_path: Path) -> None:
+    """A folder whose labels are 1, 2 and 4: prepared, trained on, predicted, and 4 is still 4."""
+    source = tmp_path / "source"
+    for folder in ("imagesTr", "labelsTr"):
+        (source / folder).mkdir(parents=True)
+    labels = np.zeros((20, 20, 3), np.uint8)
+    for place, label in enumerate((1, 2, 4)):
+        labels[6 * place + 1 : 6 * place + 6, 5:15, 1] = label
+    for name in "abc":
+        nibabel.save(
+            nibabel.Nifti1Image(labels.astype(np.int16) * 50, np.eye(4)), source / f"imagesTr/{name}_0000.nii"
+        )
+        nibabel.save(nibabel.Nifti1Image(labels, np.eye(4)), source / f"labelsTr/{name}.nii")
+    facts = {
+        "labels": {"background": 0, "x": 1, "y": 2, "z": 4},
+        "channel_names": {"0": "CT"},
+        "file_ending": ".nii",
+    }
+    (source / "dataset.json").write_text(json.dumps(facts))
+    assert main(["prepare", "folder", str(source), str(tmp_path / "set"), "--size", "20", "20"]) == 0
+    model = train_on_boxes(settings(tmp_path / "set", TrainSettings), tmp_path / "run", console=QUIET)
+    network, card = load_model(model)
+    assert card.labels == (1, 2, 4)
+    with torch.no_grad():  # a network that knows: grey values 0, 64, 128, 255 are the classes
+        network.network.weight.zero_()
+        for k, grey in enumerate((0.0, 0.25, 0.5, 1.0)):
+            network.network.weight[k, 0, 2, 2], network.network.bias[k] = 2000.0 * grey, -1000.0 * grey**2
+        network.offset.zero_()
+    save_model(model, network, card)
+    assert main(["predict", str(model), str(source / "imagesTr"), str(tmp_path / "masks")]) == 0
+    mask = np.asanyarray(nibabel.load(tmp_path / "masks/a.nii").dataobj)
+    assert np.array_equal(mask, labels)
+
+
+def test_a_checkpoint_of_other_classes_is_refused(tmp_path: Path) -> None:
+    make_prepared(tmp_path / "set", classes=1)
+    asked = settings(tmp_path / "set", TrainSettings)
+
+    def stop(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(OneRun, "finish", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train_on_boxes(asked, tmp_path / "run", console=QUIET)
+    before = (tmp_path / "run/last.ckpt").read_bytes()
+    noted = json.loads((tmp_path / "run/environment.json").read_text())
+    del noted["manifest"]  # as if nobody had looked at the data
+    (tmp_path / "run/environment.json").write_text(json.dumps(noted))
+    for other in ({"classes": 2}, {"channels": 2}):
+        make_prepared(tmp_path / "set", **other)
+        with pytest.raises(ValueError, match=r"last.ckpt is of another network: .* Has the prepared set changed\?"):
+            train_on_boxes(asked, tmp_path / "run", resume=True, console=QUIET)
+    assert (tmp_path / "run/last.ckpt").read_bytes() == before
+    make_prepared(tmp_path / "set", classes=1)
+    assert load_model(train_on_boxes(asked, tmp_path / "run", resume=True, console=QUIET))[1].labels == (1,)
+
+
+def test_a_class_that_is_nowhere_is_refused(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path / "set", classes=2)
+    replace(prepared, classes=("class 1", "class 2", "class 3"), labels=(1, 2, 3)).write_manifest()
+    with pytest.raises(ValueError, match="no training image has a box of class 3"):
+        train_on_boxes(settings(tmp_path / "set", TrainSettings), tmp_path / "run", console=QUIET)
+
+
+def test_resuming_on_other_data_is_refused(tmp_path: Path) -> None:
+    make_prepared(tmp_path / "set")
+    asked = settings(tmp_path / "set", TrainSettings)
+    train_on_boxes(asked, tmp_path / "run", console=QUIET)
+    before = (tmp_path / "run" / "environment.json").read_text()
+    make_prepared(tmp_path / "set", seed=1)
+    with pytest.raises(ValueError, match="--resume: the run in .* began with another manifest"):
+        train_on_boxes(asked, tmp_path / "run", resume=True, console=QUIET)
+    assert (tmp_path / "run" / "environment.json").read_text() == before

@@ -202,7 +202,7 @@ def test_every_case_has_every_label_that_a_truth_has() -> None:
     assert [(score.case, score.label) for score in table] == [(case, label) for case in "abc" for label in (1, 2)]
     assert empty == [("a", 2, 1.0, "mm"), ("c", 1, 1.0, "voxels"), ("c", 2, 1.0, "voxels")]
     assert left_out == [7]
-    table, left_out = complete(CASES, classes=1)
+    table, left_out = complete(CASES, labels=[1])
     assert ([score.dice for score in table], left_out) == ([0.8, 0.0, 1.0], [2, 7])
     assert complete(CASES[2:]) == ([], [])
 

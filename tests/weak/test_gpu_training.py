@@ -81,7 +81,7 @@ def test_a_replayed_step_on_boxes_is_the_plain_one(tmp_path: Path) -> None:
     modules[1]._capture(batches[0])
     losses = [module.training_step(batches[1], 0) for module in modules]
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-3, atol=1e-3)
-    for module, loss in zip(modules, losses, strict=True):
+    for loss in losses:
         loss.backward()
     pairs = zip(*(module.network.parameters() for module in modules), strict=True)
     for one, other in pairs:

@@ -128,3 +128,17 @@ def test_a_stranger_s_network_is_imported_only_when_trusted(
             load_model(tmp_path / "model.pt", trust)
     assert not (tmp_path / "imported").exists()
     assert load_model(tmp_path / "model.pt", "stranger_net.Net")[1] == card
+
+
+def test_a_card_knows_the_labels_of_its_classes(tmp_path: Path) -> None:
+    assert CARD.labels == (1, 2)
+    save_model(tmp_path / "model.pt", network(), replace(CARD, labels=(2, 4)))
+    assert load_model(tmp_path / "model.pt")[1].labels == (2, 4)
+    kept = torch.load(tmp_path / "model.pt", weights_only=True)
+    older = {name: value for name, value in kept["card"].items() if name != "labels"}
+    torch.save(kept | {"card": older}, tmp_path / "model.pt")
+    assert load_model(tmp_path / "model.pt")[1].labels == (1, 2)
+    for wrong in ((1,), (1, 1), (0, 1), (1, 256), ("1", "2"), 7):
+        torch.save(kept | {"card": kept["card"] | {"labels": wrong}}, tmp_path / "model.pt")
+        with pytest.raises(ValueError, match=r"its card is damaged"):
+            load_model(tmp_path / "model.pt")

@@ -16,10 +16,10 @@ from ringfence.weak import predict
 from ringfence.weak.image_cases import check_channels, find_cases
 from ringfence.weak.model_file import ModelCard
 from ringfence.weak.networks import Tempered, build_network
-from ringfence.weak.orientation import axes, upright
+from ringfence.weak.orientation import upright
 from ringfence.weak.predict import Failure, Output, Prediction, Predictor, predict_cases
 from ringfence.weak.prepared import normalised
-from ringfence.weak.volumes import read_volume
+from ringfence.weak.volumes import axes, read_volume
 
 RANDOM = np.random.default_rng(0)
 GREY = RANDOM.integers(0, 1000, (5, 12, 10)).astype(np.int16)  # z, y, x

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import platform
 import re
+import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +22,7 @@ from numpy.typing import NDArray
 
 from ringfence.weak.prepare import PreparationFailed, prepare
 from ringfence.weak.prepared import MANIFEST, checksum, read_prepared
-from ringfence.weak.preparing import SOURCES
+from ringfence.weak.preparing import LOCK, SOURCES
 from ringfence.weak.sources import find_folder, find_promise12
 
 PROMISE12 = Path(os.environ.get("RINGFENCE_PROMISE12", Path(__file__).parents[3] / "shared" / "data" / "promise12"))
@@ -289,6 +292,61 @@ def test_a_full_disk_ends_it_at_once(download: Path, tmp_path: Path, monkeypatch
         prepare(find_promise12(download), tmp_path / "dst", size=SIZE)
 
 
+def test_one_at_a_time(download: Path, tmp_path: Path) -> None:
+    """The lock of a process that runs holds, that of one that is gone does not; neither stays."""
+    source, folder = find_promise12(download), tmp_path / "dst"
+    here = platform.node()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+
+        def meanwhile(name: str) -> None:
+            with pytest.raises(
+                FileExistsError, match=rf"dst is being prepared by process {other.pid} on {here}: wait"
+            ):
+                prepare(source, folder, size=SIZE)
+
+        folder.mkdir()
+        (folder / LOCK).write_text(f"{other.pid} {here}")
+        meanwhile("")
+        assert list(content(folder)) == [LOCK]
+        other.communicate(b"\n")
+    assert prepare(source, folder, size=SIZE).kept == 0  # it is gone
+    assert LOCK not in content(folder)
+    (folder / LOCK).write_text("1 another-machine")
+    with pytest.raises(
+        FileExistsError, match=r"by process 1 on another-machine: .* If it has, remove .*dst/prepar"
+    ):
+        prepare(source, folder, size=SIZE)
+    (folder / LOCK).unlink()
+    locks = []
+    prepare(source, folder, size=SIZE, tell=lambda name: locks.append((folder / LOCK).read_text().split()))
+    assert locks == [[str(os.getpid()), here]] * 3
+
+
+def test_a_mask_from_elsewhere_is_a_failure_with_both_names(download: Path, tmp_path: Path) -> None:
+    write(download / "Case02_segmentation.mhd", np.zeros((3, 16, 16), np.uint8), spacing=(0.5, 0.5, 3.6))
+    with pytest.raises(
+        PreparationFailed, match=r"Case02.mhd has voxels of 3 × .*, but .*Case02_segmentation.mhd of 3.6"
+    ):
+        prepare(find_promise12(download), tmp_path / "dst", size=SIZE)
+
+
+@pytest.mark.filterwarnings("error")
+def test_unusual_voxels(download: Path, tmp_path: Path) -> None:
+    """Outliers beyond any percentile, an image of one value, one slice, no foreground."""
+    values = np.linspace(0, 1, 768).reshape(3, 16, 16)
+    wild = values.copy()
+    wild[0, 0, :2] = 1e300, -1e300
+    write(download / "Case01.mhd", wild)
+    write(download / "Case02.mhd", np.full((3, 16, 16), 77, np.int16))
+    write(download / "Case03.mhd", values[:1])
+    write(download / "Case03_segmentation.mhd", np.zeros((1, 16, 16), np.uint8))
+    prepared = prepare(find_promise12(download), tmp_path / "dst", size=SIZE).prepared
+    wild_, flat, single = (prepared.load(one)[0] for one in prepared.cases)
+    assert np.abs(wild_[1, 0] / 255 - values[1]).max() < 0.02
+    assert not flat.any()
+    assert single.shape == (1, 1, 16, 16)
+
+
 def nifti(path: Path, voxels: NDArray[Any]) -> None:
     """Voxels are z, y, x (and channel); the file's are x, y, z."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -318,6 +376,16 @@ def test_nnunet_with_two_channels_and_three_classes(tmp_path: Path) -> None:
     prepared = prepare(find_folder(source), tmp_path / "dst").prepared
     assert prepared.size == (32, 32)
     assert (prepared.channels, prepared.classes) == (("T2", "ADC"), ("a", "b", "c"))
+    assert read_prepared(tmp_path / "dst").labels == prepared.labels == (1, 2, 5)
+    manifest = json.loads((tmp_path / "dst" / MANIFEST).read_text())
+    for labels, expected in ((None, (1, 2, 3)), ([3, 7, 255], (3, 7, 255))):
+        older = manifest | {"labels": labels}
+        (tmp_path / "dst" / MANIFEST).write_text(json.dumps({k: v for k, v in older.items() if v is not None}))
+        assert read_prepared(tmp_path / "dst").labels == expected
+    for wrong in ([1, 2], [1, 2, 2], [0, 1, 2], [1, 2, 300], [1, 2, "c"], 5):
+        (tmp_path / "dst" / MANIFEST).write_text(json.dumps(manifest | {"labels": wrong}))
+        with pytest.raises(ValueError, match=r"manifest.json cannot be used"):
+            read_prepared(tmp_path / "dst")
     assert [(one.name, one.split, one.masked) for one in prepared.cases] == [
         ("p", "train", True),
         ("q", "validation", True),

@@ -65,6 +65,35 @@ def test_a_case_in_two_places_is_refused_with_both(tmp_path: Path) -> None:
         find_promise12(tmp_path)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_challenge_s_test_cases_have_the_same_names(tmp_path: Path, packed: bool) -> None:
+    case(tmp_path / "loose", 7)
+    case(tmp_path / "loose", 8)
+    touch(tmp_path / "unmasked/Case07.mhd", tmp_path / "unmasked/Case07.raw")
+    pack(tmp_path / "src/TestData.zip", tmp_path / "unmasked", "TestData/")
+    if packed:
+        pack(tmp_path / "src/TrainingData_Part1.zip", tmp_path / "loose", "TrainingData_Part1/")
+    else:
+        case(tmp_path / "src/training", 7)
+        case(tmp_path / "src/training", 8)
+    source = find_promise12(tmp_path / "src")
+    assert (names(source), source.problems) == (["Case07", "Case08"], {})
+    assert "raining" in str(source.cases[0].images[0])
+    case(tmp_path / "src/again", 7)
+    with pytest.raises(
+        ValueError, match=r"Case07 is there 3 times: .*TestData.zip/TestData/Case07.mhd.* each once"
+    ):
+        find_promise12(tmp_path / "src")
+
+
+def test_endings_in_capitals(tmp_path: Path) -> None:
+    touch(tmp_path / "imagesTr/a_0000.NII.GZ", tmp_path / "labelsTr/a.nii.gz")
+    facts = {"channel_names": {"0": "CT"}, "labels": {"background": 0, "x": 1}, "file_ending": ".nii.gz"}
+    (tmp_path / "dataset.json").write_text(json.dumps(facts))
+    source = find_folder(tmp_path)
+    assert (names(source), source.problems) == (["a"], {})
+
+
 def test_a_missing_partner_is_a_failure_of_its_case(tmp_path: Path) -> None:
     case(tmp_path, 1)
     touch(tmp_path / "Case03.mhd", tmp_path / "Case04_segmentation.mhd")

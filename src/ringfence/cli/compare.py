@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Final
 
 from ringfence.cli import Interrupted
@@ -71,6 +72,7 @@ def run(arguments: Sequence[str]) -> str:
             compare_synthetic(settings, folder, resume=resume)
     except KeyboardInterrupt:
         raise Interrupted(
-            f"Every finished epoch is kept; go on with: ringfence compare {task} --out {folder} --resume"
+            f"Every finished epoch is kept; go on with: "
+            f"ringfence compare {task} --out {quote(str(folder))} --resume"
         ) from None
     return written_report(folder)

@@ -37,8 +37,7 @@ def run(arguments: Sequence[str]) -> str:
     """Score; the summary, and where the CSV is."""
     options = _parser().parse_args(arguments)
     predicted, truth = Path(options.pred), Path(options.truth)
-    if options.classes is not None and options.classes < 1:
-        raise ValueError(f"--classes: {options.classes} must be at least 1")
+    labels = _labels(options)
     if options.spacing and not all(math.isfinite(step) and step > 0 for step in options.spacing):
         raise ValueError(f"--spacing: {options.spacing} must be three lengths above 0")
     for package in ("rich", "monai", "scipy"):
@@ -70,13 +69,13 @@ def run(arguments: Sequence[str]) -> str:
             failed.append(result)
         else:
             found.append(result)
-    scores, ignored = complete(found, options.classes)
+    scores, ignored = complete(found, labels)
     if found and not scores:
-        raise ValueError(f"no truth in {truth} has any label; say how many classes there are with --classes")
+        raise ValueError(f"no truth in {truth} has any label; say which there are with --classes or --labels")
     lines = [_table(summarise(scores), predicted)] if scores else []
     if ignored:
         which = ", ".join(map(str, ignored))
-        why = "no truth has them" if options.classes is None else f"--classes {options.classes}"
+        why = "no truth has them" if labels is None else "by --classes or --labels"
         lines.append(f"Labels not evaluated ({why}): {which}")
     if out is not None and scores:
         write_text(out, scores_csv(scores))
@@ -108,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--classes", type=int, metavar="N", help="evaluate the labels 1 to N (default: those in any truth)"
     )
+    parser.add_argument("--labels", type=int, nargs="+", metavar="L", help="evaluate these labels")
     parser.add_argument(
         "--spacing",
         type=float,
@@ -116,6 +116,19 @@ def _parser() -> argparse.ArgumentParser:
         help="millimetres between voxels, for files whose headers say 1 1 1",
     )
     return parser
+
+
+def _labels(options: argparse.Namespace) -> list[int] | None:
+    """The labels asked for, if any."""
+    if options.classes is not None and options.labels is not None:
+        raise ValueError("--classes and --labels each say which labels: give one of them")
+    if options.classes is not None and not 1 <= options.classes <= 255:
+        raise ValueError(f"--classes: {options.classes} must be from 1 to 255")
+    if options.labels is None:
+        return None if options.classes is None else list(range(1, options.classes + 1))
+    if not all(1 <= label <= 255 for label in options.labels):
+        raise ValueError(f"--labels: {' '.join(map(str, options.labels))} must be from 1 to 255")
+    return sorted(set(options.labels))
 
 
 def _check_out(out: Path | None, overwrite: bool) -> None:
@@ -142,10 +155,10 @@ def _table(summaries: Sequence[Summary], predicted: Path) -> str:
     for one in summaries:
         if one.lost:
             notes.append(
-                f"Label {one.label}: in {one.lost} cases one mask is empty and HD95 infinite; not in its mean"
+                f"Label {one.label}: in {_cases(one.lost)} one mask is empty and HD95 infinite; not in its mean"
             )
         if one.other_unit:
-            notes.append(f"Label {one.label}: HD95 of {one.other_unit} cases is in voxels; not in its mean")
+            notes.append(f"Label {one.label}: HD95 of {_cases(one.other_unit)} is in voxels; not in its mean")
     if any(one.unit == "voxels" for one in summaries):
         notes.append("HD95 in voxels: the headers say 1 1 1, so nobody knows millimetres (--spacing Z Y X says)")
     return "\n".join([text.get().rstrip(), *notes])
@@ -171,6 +184,10 @@ def _rich_table(summaries: Sequence[Summary], predicted: Path) -> Table:
             *(_number(value, 2) for value in (*hd95, max(one.hd95, default=math.nan))),
         )
     return table
+
+
+def _cases(count: int) -> str:
+    return f"{count} case{'s' * (count != 1)}"
 
 
 def _number(value: float, digits: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -172,7 +173,7 @@ def _summary(done: Preparation, source: Source) -> str:
     ]
     if done.failures:
         lines += ["left out (--skip-failures):", *(f"  {line}" for line in done.failures)]
-    return "\n".join([*lines, f"next: ringfence train --data.prepared {prepared.path}"])
+    return "\n".join([*lines, f"next: ringfence train --data.prepared {shlex.quote(str(prepared.path))}"])
 
 
 def _counted(cases: Sequence[Case]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Final
 
 from ringfence.cli import Interrupted
@@ -38,9 +39,9 @@ def run(arguments: Sequence[str]) -> str:
         model = train_on_boxes(settings, folder, resume=resume)
     except KeyboardInterrupt:
         raise Interrupted(
-            f"Every finished epoch is kept; go on with: ringfence train --out {folder} --resume"
+            f"Every finished epoch is kept; go on with: ringfence train --out {quote(str(folder))} --resume"
         ) from None
     return (
         f"The model is {model}; every epoch is in {folder / 'metrics.csv'}.\n"
-        f"Next: ringfence predict {model} IMAGES OUT"
+        f"Next: ringfence predict {quote(str(model))} IMAGES OUT"
     )

@@ -107,6 +107,12 @@ def box_task(settings: BoxSettings) -> BoxTask:
         train, validation = (slice_rows(prepared, split, labels) for split in splits)
     else:
         train, validation = volume_rows(prepared, labels, patch), tile_rows(prepared, labels, patch)
+    boxed = (train["box"][..., 1] > train["box"][..., 0]).all(dim=-1).any(dim=0)
+    absent = [name for name, there in zip(prepared.classes, boxed.tolist(), strict=True) if not there]
+    if absent:
+        raise ValueError(
+            f"{prepared.path}: no training image has a box of {', '.join(absent)}: nothing to learn from"
+        )
     return BoxTask(
         train,
         validation,
@@ -115,6 +121,7 @@ def box_task(settings: BoxSettings) -> BoxTask:
         patch or prepared.size,
         settings.limits,
         settings.augment,
+        labels=prepared.labels,
     )
 
 

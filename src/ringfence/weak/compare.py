@@ -19,7 +19,7 @@ from ringfence.weak.box_settings import BoxCompareSettings, BoxSettings, TrainSe
 from ringfence.weak.box_task import BoxTask, box_task
 from ringfence.weak.model_file import MODEL
 from ringfence.weak.networks import build_network, check_network
-from ringfence.weak.prepared import read_prepared
+from ringfence.weak.prepared import MANIFEST, checksum, read_prepared
 from ringfence.weak.progress import ProgressBars
 from ringfence.weak.run_folder import OneRun, RunFolder, check_room, open_run_folder
 from ringfence.weak.settings import METHODS, CompareSettings, ExperimentSettings, SyntheticSettings
@@ -60,7 +60,8 @@ def compare_synthetic(
     )
     # impossible sizes are refused before a folder is made
     example = synthetic_task(replace(data, train=1, validation=1), seed=0)
-    return _compare("synthetic", settings, out, example, lambda seed: synthetic_task(data, seed), resume, console)
+    about = {"task": "synthetic"}
+    return _compare(about, settings, out, example, lambda seed: synthetic_task(data, seed), resume, console)
 
 
 def compare_boxes(
@@ -68,8 +69,7 @@ def compare_boxes(
 ) -> RunFolder:
     """Train every method with every seed from the boxes of a prepared set; arguments as ``compare_synthetic``'s."""
     task = checked_box_task(settings, settings.methods, settings.seeds)
-    name = read_prepared(settings.data.prepared).name
-    return _compare(name, settings, out, task, lambda seed: task, resume, console)
+    return _compare(_about(settings), settings, out, task, lambda seed: task, resume, console)
 
 
 def train_on_boxes(
@@ -84,8 +84,7 @@ def train_on_boxes(
     network = _checked_network(settings, task)
     run = OneRun(Path(out))
     check_room(Path(out), _bytes_needed(task, network, int(not run.finished)))
-    name = read_prepared(settings.data.prepared).name
-    open_run_folder(Path(out), asdict(settings), resume, name)
+    open_run_folder(Path(out), asdict(settings), resume, _about(settings))
     with ProgressBars(console or Console(stderr=True), 1, settings.training.epochs) as bars:
         if run.finished:
             bars.skip()
@@ -123,8 +122,14 @@ def checked_box_task(settings: BoxSettings, methods: Sequence[str], seeds: Seque
     return task
 
 
+def _about(settings: BoxSettings) -> dict[str, str]:
+    """The name of a prepared set, and a checksum of all that is in it."""
+    prepared = read_prepared(settings.data.prepared)
+    return {"task": prepared.name, "manifest": checksum(prepared.path / MANIFEST)}
+
+
 def _compare(
-    name: str,
+    about: dict[str, str],
     settings: CompareSettings,
     out: str | Path,
     example: Task,
@@ -135,7 +140,7 @@ def _compare(
     """Check everything, make the folder, train what is not trained yet.
 
     Args:
-        name: of the task.
+        about: the task's name, and what its data are known by.
         settings: of all trainings.
         out: the folder.
         example: a task like those to come, to check the network by.
@@ -149,7 +154,7 @@ def _compare(
     begun = RunFolder(Path(out))
     left = sum(not (resume and begun.run(seed, method).finished) for seed, method in trainings)
     check_room(Path(out), _bytes_needed(example, network, left))
-    folder = open_run_folder(Path(out), asdict(settings), resume, name)
+    folder = open_run_folder(Path(out), asdict(settings), resume, about)
     task, drawn = None, None
     with ProgressBars(console, len(trainings), settings.training.epochs) as bars:
         for seed, method in trainings:

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ringfence.extras import require
-from ringfence.weak.orientation import axes
-from ringfence.weak.volumes import Volume, check_same_shape, read_volume, volume_name
+from ringfence.weak.volumes import Volume, check_same_shape, check_same_steps, read_volume, volume_name
 
 COLUMNS: Final = ("case", "label", "dice", "hd95", "hd95_unit", "predicted_voxels", "true_voxels")
+TRUE: Final = "_segmentation"
 MOST_LABELS: Final = 200
 """More different values than this are an image's."""
 Spacing: TypeAlias = tuple[float, float, float]
@@ -142,17 +142,16 @@ def score_pairs(pairs: Iterable[Pair], spacing: Spacing | None = None) -> Iterat
             yield Unscored(pair.name, str(error))
 
 
-def complete(cases: Sequence[Scored], classes: int | None = None) -> tuple[list[Score], list[int]]:
+def complete(cases: Sequence[Scored], labels: Sequence[int] | None = None) -> tuple[list[Score], list[int]]:
     """Scores of every case for the same labels, and the labels that are left out.
 
     Args:
         cases: from ``score_pairs``.
-        classes: 1..classes are the labels; unless given, those in any truth.
+        labels: which; unless given, those in any truth.
     """
     found = [score for case in cases for score in case.scores]
-    labels = sorted({score.label for score in found if score.true})
-    if classes is not None:
-        labels = list(range(1, classes + 1))
+    if labels is None:
+        labels = sorted({score.label for score in found if score.true})
     known = {(score.case, score.label): score for score in found}
     table = [
         known.get((case.name, label), Score(case.name, label, 1.0, math.nan, case.unit, 0, 0))
@@ -250,22 +249,9 @@ def _score(pair: Pair, assumed: Spacing | None) -> Scored:
 
 def _spacing(predicted: Volume, truth: Volume, assumed: Spacing | None) -> Spacing | None:
     """Millimetres along z, y, x, if anybody knows; two headers that contradict each other are refused."""
+    check_same_steps(predicted, truth)
     known = [volume for volume in (truth, predicted) if volume.spacing_known]
-    if not known:
-        return assumed
-    if len(known) == 2:
-        if not np.allclose(truth.spacing, predicted.spacing, rtol=1e-3):
-            steps = [" × ".join(f"{step:g}" for step in volume.spacing) for volume in (predicted, truth)]
-            raise ValueError(
-                f"{predicted.path} has voxels of {steps[0]} mm, but {truth.path} of {steps[1]} (z, y, x): "
-                "resample one to the other's grid"
-            )
-        if axes(predicted) != axes(truth):
-            raise ValueError(
-                f"the axes of {predicted.path} run to {axes(predicted)}, those of {truth.path} to {axes(truth)}: "
-                "resample one to the other's grid"
-            )
-    return known[0].spacing
+    return known[0].spacing if known else assumed
 
 
 def _labels(volume: Volume) -> NDArray[np.uint8]:
@@ -286,7 +272,7 @@ def _case(file: Path) -> str:
     name = volume_name(file)
     if name is None:
         raise ValueError(f"{file} is no volume: it should end in .mhd, .mha, .nii or .nii.gz")
-    return name.removesuffix("_segmentation")
+    return name[: -len(TRUE)] if name.lower().endswith(TRUE) else name
 
 
 def _masks(folder: Path) -> dict[str, list[Path]]:
@@ -300,7 +286,7 @@ def _masks(folder: Path) -> dict[str, list[Path]]:
     ]
     if not files:
         raise FileNotFoundError(f"{folder} holds no volumes (.mhd, .mha, .nii, .nii.gz)")
-    named = [(name, file) for name, file in files if name.endswith("_segmentation")]
+    named = [(name, file) for name, file in files if name.lower().endswith(TRUE)]
     masks: dict[str, list[Path]] = {}
     for _, file in named or files:
         masks.setdefault(_case(file), []).append(file)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ringfence.extras import require
 from ringfence.weak.model_file import ModelCard
-from ringfence.weak.volumes import NIFTI, volume_name
+from ringfence.weak.volumes import NIFTI, load_nifti, volume_name
 
 _CHANNEL: Final = re.compile(r"(.+)_(\d{4})")
 
@@ -83,7 +82,7 @@ def _fourth_axis(file: Path) -> int | None:
     if not file.name.lower().endswith(NIFTI):
         return 1
     try:
-        shape = require("nibabel", "reading NIfTI", "train").load(str(file)).shape
+        shape = load_nifti(file).shape
     except Exception:  # nibabel raises its own, zlib's, EOFError, OSError, ValueError
         return None
     return int(shape[3]) if len(shape) > 3 else 1

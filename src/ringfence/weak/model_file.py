@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 
 from ringfence.weak.networks import Tempered, build_network
+from ringfence.weak.prepared import checked_labels
 
 MODEL: Final = "model.pt"
 FORMAT: Final = "ringfence model 1"
@@ -25,11 +26,12 @@ class ModelCard:
         class_path: of the network.
         init_args: of the network.
         channels: names of the images' channels.
-        classes: names of the foreground classes, in the order of their labels 1, 2, ...
+        classes: names of the foreground classes, in the order of the network's answers.
         size: height and width that slices are resized to.
         patch: None for slices; slices, height and width of the patches of a model of volumes.
         method: how it was trained.
         commit: of the code that trained it.
+        labels: the classes' values in masks, in the same order; 1, 2, ... unless given.
     """
 
     class_path: str
@@ -40,6 +42,10 @@ class ModelCard:
     patch: tuple[int, int, int] | None = None
     method: str = ""
     commit: str = ""
+    labels: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", checked_labels(self.labels, self.classes))
 
 
 def save_model(path: Path, network: Tempered, card: ModelCard) -> None:
@@ -87,6 +93,8 @@ def _read(path: Path) -> dict[str, Any]:
     expected = f"it should be what `ringfence train` wrote as {MODEL} ('{FORMAT}')"
     try:
         kept = torch.load(path, map_location="cpu", weights_only=True)
+    except PermissionError:
+        raise PermissionError(f"{path} may not be read: permission denied") from None
     except Exception:  # zipfile's, pickle's, torch's own, whose advice would be to run what is in it
         raise ValueError(
             f"{path} is no model that can be used: it is damaged, or holds more than plain tensors; {expected}"

@@ -1,22 +1,8 @@
-"""Which way a volume's axes run in the patient."""
+"""Which way up a volume's slices are to be shown."""
 
 from __future__ import annotations
 
-import numpy as np
-
-from ringfence.extras import require
-from ringfence.weak.volumes import Volume
-
-
-def axes(volume: Volume) -> str:
-    """Where columns, rows and slices run to: "LPS" is the patient's left, back and head."""
-    nibabel = require("nibabel", "a volume's orientation", "train")
-    if hasattr(volume.geometry, "GetDirection"):  # MetaImage counts towards left and back, NIfTI right and front
-        affine = np.eye(4)
-        affine[:3, :3] = np.diag([-1.0, -1.0, 1.0]) @ np.reshape(volume.geometry.GetDirection(), (3, 3))
-    else:
-        affine = volume.geometry.affine
-    return "".join(code or "?" for code in nibabel.aff2axcodes(affine))
+from ringfence.weak.volumes import Volume, axes
 
 
 def upright(volume: Volume) -> tuple[int, ...]:

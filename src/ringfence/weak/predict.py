@@ -218,7 +218,7 @@ def _write(
     try:
         with TemporaryDirectory(prefix=".unfinished-", dir=out.folder) as beside:
             part = Path(beside)
-            write_volume(part / final.name, mask, volume)
+            write_volume(part / final.name, np.array([0, *card.labels], dtype=np.uint8)[mask], volume)
             if shares is not None:
                 for name, share in zip(_file_names(card.classes), shares, strict=True):
                     write_volume(part / f"{case.name}_{name}_probability{ending}", share, volume)

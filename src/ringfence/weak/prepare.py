@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.weak.prepared import MANIFEST, Case, PreparedSet, normalised, resized, resized_labels
-from ringfence.weak.preparing import SHOWN, Arrays, Preparing, open_preparing, stored_size
+from ringfence.weak.preparing import SHOWN, Arrays, Preparing, only_here, open_preparing, stored_size
 from ringfence.weak.sources.source import Source, SourceCase, Stamp
-from ringfence.weak.volumes import Volume, check_same_shape, read_channels, read_shape, read_volume
+from ringfence.weak.volumes import Volume, check_same_grid, read_channels, read_shape, read_volume
 
 MULTIPLE: Final = 16
 """Of which a chosen size is one: a U-Net of four levels halves it four times."""
@@ -59,7 +59,13 @@ def prepare(
         skip_failures: finish without the cases that fail; else there will be no manifest.
         tell: called with a case's name after it.
     """
-    preparing = open_preparing(folder, source, size or stored_size(folder) or median_size(source))
+    before = stored_size(folder)
+    size = size or before or median_size(source)
+    with only_here(folder):
+        return _prepare(open_preparing(folder, source, size), source, skip_failures, tell)
+
+
+def _prepare(preparing: Preparing, source: Source, skip_failures: bool, tell: Callable[[str], None]) -> Preparation:
     failures = [f"{name}: {problem}" for name, problem in source.problems.items()]
     cases: list[Case] = []
     kept = 0
@@ -73,8 +79,10 @@ def prepare(
             cases.append(replace(done, split="validation" if case.name in source.validation else "train"))
         tell(case.name)
     if failures and not (skip_failures and cases):
-        raise PreparationFailed(_failed(sorted(failures), len(cases), folder))
-    prepared = PreparedSet(folder, source.name, preparing.size, source.channels, source.classes, tuple(cases))
+        raise PreparationFailed(_failed(sorted(failures), len(cases), preparing.path))
+    prepared = PreparedSet(
+        preparing.path, source.name, preparing.size, source.channels, source.classes, tuple(cases), source.labels
+    )
     prepared.write_manifest()
     return Preparation(prepared, tuple(sorted(failures)), kept)
 
@@ -126,7 +134,7 @@ def _volumes(case: SourceCase) -> tuple[list[Volume], Volume | None]:
             images = read_channels([image.placed(Path(temporary)) for image in case.images])
             mask = read_volume(case.mask.placed(Path(temporary))) if case.mask else None
             if mask is not None:
-                check_same_shape(images[0], mask)
+                check_same_grid(images[0], mask)
         except ValueError as error:
             raise ValueError(str(error).replace(temporary, str(case.images[0].archive))) from None
     if images[0].voxels.size == 0:

@@ -1,7 +1,7 @@
 """A prepared set: every case as small arrays of the same in-plane size, and a manifest that says what they are.
 
-    manifest.json     format, name, size, channels, classes, and for each case: file, checksum, split, native shape,
-                      spacing where known, whether it has a mask
+    manifest.json     format, name, size, channels, classes, the classes' labels in the source, and for each case:
+                      file, checksum, split, native shape, spacing where known, whether it has a mask
     CASE.npz          image uint8 [slices, channels, height, width]; mask uint8 [slices, height, width] if it has
                       one, 0 for background and k for the k-th of the classes
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -63,8 +64,9 @@ class PreparedSet:
         name: of the data set.
         size: height and width of every slice.
         channels: names of the images' channels.
-        classes: names of the foreground classes, in the order of their labels 1, 2, ...
+        classes: names of the foreground classes; the k-th is k in the prepared masks.
         cases: all of them.
+        labels: the classes' values in the source's masks, in the same order; 1, 2, ... unless given.
     """
 
     path: Path
@@ -73,6 +75,10 @@ class PreparedSet:
     channels: tuple[str, ...]
     classes: tuple[str, ...]
     cases: tuple[Case, ...]
+    labels: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", checked_labels(self.labels, self.classes))
 
     def of(self, split: Split) -> tuple[Case, ...]:
         """The cases of a split."""
@@ -119,6 +125,7 @@ def read_prepared(path: str | Path) -> PreparedSet:
             tuple(map(str, facts["channels"])),
             tuple(map(str, facts["classes"])),
             tuple(_case(one) for one in facts["cases"]),
+            tuple(facts.get("labels", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{file} cannot be used: {type(error).__name__}: {error}") from None
@@ -126,12 +133,24 @@ def read_prepared(path: str | Path) -> PreparedSet:
     return prepared
 
 
+def checked_labels(labels: Sequence[int], classes: Sequence[str]) -> tuple[int, ...]:
+    """The classes' values in masks: 1, 2, ... unless given; what is no such values is refused."""
+    found = tuple(labels) or tuple(range(1, 1 + len(classes)))
+    if (
+        len(found) != len(classes)
+        or len(set(found)) != len(found)
+        or not all(type(label) is int and 1 <= label <= 255 for label in found)
+    ):
+        raise ValueError(f"labels {list(found)}: each of {', '.join(classes)} has one of its own, from 1 to 255")
+    return found
+
+
 def normalised(voxels: NDArray[Any]) -> NDArray[np.uint8]:
     """A volume's voxels as 0..255: linear between two percentiles of its own, cut off beyond them."""
     low, high = np.percentile(voxels, PERCENTILES)
     if high <= low:  # mostly one value: use the whole range
         low, high = float(voxels.min()), float(voxels.max())
-    unit = (voxels.astype(np.float32) - low) / max(float(high - low), 1e-12)
+    unit = (np.clip(voxels, low, high) - low) / max(float(high - low), 1e-12)
     grey: NDArray[np.uint8] = np.round(255.0 * np.clip(unit, 0.0, 1.0)).astype(np.uint8)
     return grey
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +23,7 @@ from ringfence.weak.run_folder import check_room, write_text
 from ringfence.weak.sources.source import Source, SourceCase, Stamp
 
 SOURCES: Final = "sources.json"
+LOCK: Final = "preparing.lock"
 SHOWN: Final = 8
 """Names listed of many."""
 
@@ -98,6 +101,61 @@ class Preparing:
             raise PermissionError(f"{self.path} cannot be written to: choose another folder") from None
 
 
+@contextmanager
+def only_here(path: Path) -> Iterator[None]:
+    """Nobody else prepares in this folder meanwhile; who does already is named."""
+    lock = path / LOCK
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        for _ in range(3):
+            try:
+                descriptor = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+                break
+            except FileExistsError:
+                _check_left_behind(lock)
+        else:
+            raise FileExistsError(f"{path}: others begin to prepare in it again and again; try later")
+    except PermissionError:
+        raise PermissionError(f"{path} cannot be written to: choose another folder") from None
+    except NotADirectoryError:
+        raise NotADirectoryError(f"{path} would be inside a file: choose another folder") from None
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(f"{os.getpid()} {platform.node()}\n")
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+
+
+def _check_left_behind(lock: Path) -> None:
+    """Remove the lock of a process that is gone; refuse while it may be at work."""
+    try:
+        words = lock.read_text(encoding="utf-8").split()
+    except FileNotFoundError:
+        return
+    if len(words) == 2 and words[0].isdecimal() and words[1] == platform.node() and not _runs(int(words[0])):
+        lock.unlink(missing_ok=True)
+        return
+    who = f"process {words[0]} on {words[1]}" if len(words) == 2 else "another process"
+    raise FileExistsError(
+        f"{lock.parent} is being prepared by {who}: wait until it has ended. If it has, remove {lock}"
+    )
+
+
+def _runs(process: int) -> bool:
+    if process == os.getpid():  # in a container, the one before had the same number
+        return False
+    if os.name != "posix":  # where to ask would be to end it
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
+
+
 def stored_size(path: Path) -> tuple[int, int] | None:
     """The slices' size in a folder that is being prepared; None if it is new or empty, and any other is refused."""
     stored = _stored(path)
@@ -133,7 +191,7 @@ def _stored(path: Path) -> dict[str, Any] | None:
         raise FileExistsError(f"{path} is a file; a prepared set needs a folder")
     file = path / SOURCES
     if not file.exists():
-        if path.exists() and any(path.iterdir()):
+        if path.exists() and any(file.name != LOCK for file in path.iterdir()):
             raise FileExistsError(
                 f"{path} is not empty, and nothing was being prepared in it (there is no {SOURCES}): name a new "
                 "folder. Nothing was changed"

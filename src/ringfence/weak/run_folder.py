@@ -70,18 +70,27 @@ def check_room(path: Path, needed: int) -> None:
         )
 
 
-def open_run_folder(path: Path, config: Mapping[str, Any], resume: bool, task: str = "synthetic") -> RunFolder:
+def open_run_folder(
+    path: Path, config: Mapping[str, Any], resume: bool, about: Mapping[str, str] | None = None
+) -> RunFolder:
     """Begin a run in a new folder, or go on in that of an interrupted one.
 
     Args:
         path: the folder.
         config: what the run is asked to do.
         resume: go on with the run that is there; it must have been asked the same.
-        task: its name, for whoever makes tables of the run.
+        about: what else must be the same when it goes on, and is noted beside the versions: the task's name (for
+            whoever makes tables of the run), the data's checksum.
     """
     if resume:
         _check_same(path, config)
         before = _facts_before(path / ENVIRONMENT)
+        for name, value in (about or {}).items():
+            if before.get(name, value) != value:
+                raise ValueError(
+                    f"--resume: the run in {path} began with another {name} ({before[name][:12]}, now {value[:12]}); "
+                    "bring that back, or begin a new run with --out"
+                )
         resumed = [*before.pop("resumed", []), _facts()]
         write_text(path / ENVIRONMENT, json.dumps(before | {"resumed": resumed}, indent=2) + "\n")
         return RunFolder(path)
@@ -95,7 +104,7 @@ def open_run_folder(path: Path, config: Mapping[str, Any], resume: bool, task: s
     try:
         path.mkdir(parents=True, exist_ok=True)
         write_text(path / CONFIG, dump(config))
-        write_text(path / ENVIRONMENT, json.dumps({"task": task} | _facts(), indent=2) + "\n")
+        write_text(path / ENVIRONMENT, json.dumps(dict(about or {}) | _facts(), indent=2) + "\n")
     except PermissionError:
         raise PermissionError(f"{path} cannot be written to: choose another --out") from None
     return RunFolder(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from torch import Tensor
@@ -30,6 +30,7 @@ class Task(ABC):
         channels: names of the images' channels.
         classes: names of the foreground classes.
         space: the size of what the network is given.
+        labels: the classes' values in masks; 1, 2, ... unless given.
     """
 
     train: dict[str, Tensor]
@@ -37,6 +38,7 @@ class Task(ABC):
     channels: tuple[str, ...]
     classes: tuple[str, ...]
     space: tuple[int, ...]
+    labels: tuple[int, ...] = field(default=(), kw_only=True)
 
     @abstractmethod
     def limits(self, unit: Unit) -> Limits:

@@ -134,7 +134,7 @@ def train(
             default_root_dir=run.path,
             plugins=[WholeCheckpoints()],
         )
-        _check_readable(run.checkpoint)
+        _check_usable(run.checkpoint, module)
         with _interruptible(trainer):
             trainer.fit(module, ckpt_path=run.checkpoint, weights_only=True)
     last = history.rows[-1]
@@ -147,15 +147,21 @@ def train(
     )
 
 
-def _check_readable(checkpoint: Path | None) -> None:
+def _check_usable(checkpoint: Path | None, module: WeakSegmentation) -> None:
     if checkpoint is None:
         return
     try:
-        torch.load(checkpoint, map_location="cpu", weights_only=True)
+        kept = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
     except Exception as error:  # zipfile's, pickle's, torch's own
         raise ValueError(
             f"{checkpoint} is damaged ({type(error).__name__}): remove it to train this method from its beginning"
         ) from None
+    for name, tensor in module.network.state_dict(prefix="network.").items():
+        if name in kept and kept[name].shape != tensor.shape:
+            raise ValueError(
+                f"{checkpoint} is of another network: {name} is {list(kept[name].shape)} in it, and "
+                f"{list(tensor.shape)} now. Has the prepared set changed? Train in a new folder with --out"
+            )
 
 
 def _keep_outputs(

@@ -71,7 +71,7 @@ def case_named(name: str, prepared: PreparedSet) -> Case:
 
 
 def label_of(fields: Fields, prepared: PreparedSet) -> int:
-    """The label 1, 2, ... of the class, which is given by its name or by that number."""
+    """The number 1, 2, ... of the class, which is given by its name or by its label in the source's masks."""
     value = fields["class"]
     if is_empty(value):
         raise ValueError(f"class is empty; a name or a number is needed: {_classes(prepared)}")
@@ -82,14 +82,14 @@ def label_of(fields: Fields, prepared: PreparedSet) -> int:
         label = whole(fields, "class")
     except ValueError:
         return label_named(name, prepared)
-    if not 1 <= label <= len(prepared.classes):
+    if label not in prepared.labels:
         background = " (0 is the background)" if label == 0 else ""
         raise ValueError(f"class is {shown(value)}{background}; {prepared.path} has {_classes(prepared)}")
-    return label
+    return prepared.labels.index(label) + 1
 
 
 def label_named(name: str, prepared: PreparedSet) -> int:
-    """The label 1, 2, ... of the class of this name."""
+    """The number 1, 2, ... of the class of this name."""
     names = _names(prepared)
     if name not in names:
         raise ValueError(f"class {shown(name)} is not one of {prepared.path}; {hint(name, names)}")
@@ -121,4 +121,4 @@ def _names(prepared: PreparedSet) -> list[str]:
 
 
 def _classes(prepared: PreparedSet) -> str:
-    return listed(f"{label} {name}" for label, name in enumerate(prepared.classes, start=1))
+    return listed(f"{label} {name}" for label, name in zip(prepared.labels, prepared.classes, strict=True))

@@ -18,7 +18,7 @@ def find_nnunet(path: Path, facts: Mapping[str, Any]) -> Source:
     """The cases of ``path``, whose dataset.json holds ``facts``; not yet split."""
     if "dataset" in facts:
         raise ValueError("it lists its files under 'dataset'; only imagesTr and labelsTr are read")
-    ending = str(facts["file_ending"])
+    ending = str(facts["file_ending"]).lower()
     if ending not in (*METAIMAGE, *NIFTI):
         raise ValueError(f"file_ending '{ending}' is not read; {', '.join((*NIFTI, *METAIMAGE))} are")
     channels = _channels(facts["channel_names"])
@@ -85,4 +85,6 @@ def _images(folder: Path, ending: str) -> dict[str, dict[int, Path]]:
 def _files(folder: Path, ending: str) -> list[Path]:
     if not folder.is_dir():
         return []
-    return sorted(file for file in folder.iterdir() if file.name.endswith(ending) and not file.name.startswith("."))
+    return sorted(
+        file for file in folder.iterdir() if file.name.lower().endswith(ending) and not file.name.startswith(".")
+    )

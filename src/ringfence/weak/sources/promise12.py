@@ -28,19 +28,14 @@ def find_promise12(path: Path) -> Source:
         raise FileNotFoundError(
             f"{path} does not exist; it should be the challenge's zip, or a folder with its files"
         )
-    images: dict[str, SourceVolume] = {}
-    masks: dict[str, SourceVolume] = {}
+    every_image: dict[str, list[SourceVolume]] = {}
+    every_mask: dict[str, list[SourceVolume]] = {}
     for volume in _volumes(path):
-        match = _NAME.fullmatch(volume.path.name)
-        if not match:
-            continue
-        found, name = masks if match[2] else images, f"Case{match[1]}"
-        if name in found:
-            raise ValueError(
-                f"{name} is there twice: {found[name]} and {volume}. Name the folder or the zip that holds the "
-                "training cases, each once"
-            )
-        found[name] = volume
+        if match := _NAME.fullmatch(volume.path.name):
+            found = every_mask if match[2] else every_image
+            found.setdefault(f"Case{match[1]}", []).append(volume)
+    images = {name: _only(name, found, every_mask.get(name, [])) for name, found in every_image.items()}
+    masks = {name: _only(name, found, every_image.get(name, [])) for name, found in every_mask.items()}
     if not images and not masks:
         raise FileNotFoundError(
             f"{path}: no CaseNN.mhd and CaseNN_segmentation.mhd in it, nor in a folder or zip inside it"
@@ -58,6 +53,18 @@ def find_promise12(path: Path) -> Source:
         validation=VALIDATION.intersection(whole),
         split="the authors' ten patients",
         problems=dict(sorted(problems.items())),
+    )
+
+
+def _only(name: str, found: list[SourceVolume], partners: list[SourceVolume]) -> SourceVolume:
+    """The one there is or, of several, the one beside a partner: test cases have the names of training cases."""
+    beside = {(partner.archive, partner.path.parent) for partner in partners}
+    whole = [volume for volume in found if (volume.archive, volume.path.parent) in beside]
+    if len(found) == 1 or len(whole) == 1:
+        return found[0] if len(found) == 1 else whole[0]
+    raise ValueError(
+        f"{name} is there {'twice' if len(found) == 2 else f'{len(found)} times'}: "
+        f"{' and '.join(map(str, found))}. Name the folder or the zip that holds the training cases, each once"
     )
 
 

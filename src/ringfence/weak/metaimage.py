@@ -1,0 +1,88 @@
+"""What a MetaImage's header promises, and whether its data keep it.
+
+SimpleITK reads a compressed volume whose header lies about its size as if nothing were wrong (the rest is garbage),
+and one that is too long in part. So the bytes are counted before it is asked.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from pathlib import Path
+from typing import Final
+
+_BYTES: Final = {
+    **dict.fromkeys(("MET_CHAR", "MET_UCHAR"), 1),
+    **dict.fromkeys(("MET_SHORT", "MET_USHORT"), 2),
+    **dict.fromkeys(("MET_INT", "MET_UINT", "MET_FLOAT"), 4),
+    **dict.fromkeys(("MET_LONG_LONG", "MET_ULONG_LONG", "MET_DOUBLE"), 8),
+}
+
+
+def read_header(path: Path) -> tuple[dict[str, str], int]:
+    """The lines ``Key = value``, keys in lower case, to the one that says where the data are; and where it ends."""
+    header: dict[str, str] = {}
+    with path.open("rb") as file:
+        while line := file.readline(1 << 16):
+            key, equals, value = line.decode("latin-1").partition("=")
+            if not equals:
+                break
+            header[key.strip().lower()] = value.strip()
+            if key.strip().lower() == "elementdatafile":
+                break
+        return header, file.tell()
+
+
+def check_bytes(path: Path) -> None:
+    """Refuse a MetaImage whose header and data do not agree."""
+    header, end = read_header(path)
+    unusable = f"{path} is no MetaImage header that can be used"
+    for key in ("DimSize", "ElementType", "ElementDataFile"):
+        if key.lower() not in header:
+            raise ValueError(f"{unusable}: there is no {key}")
+    if header["elementtype"] not in _BYTES:
+        raise ValueError(f"{unusable}: ElementType {header['elementtype']}; {', '.join(_BYTES)} are read")
+    try:
+        shape = [int(size) for size in header["dimsize"].split()]
+        channels, skipped = int(header.get("elementnumberofchannels", 1)), int(header.get("headersize", 0))
+    except ValueError as error:
+        raise ValueError(f"{unusable}: {error}") from None
+    if min(shape, default=0) < 1 or header.get("ndims", str(len(shape))) != str(len(shape)):
+        raise ValueError(f"{unusable}: NDims {header.get('ndims', 'missing')}, DimSize {header['dimsize']}")
+    wanted = math.prod(shape) * _BYTES[header["elementtype"]] * channels
+    source = header["elementdatafile"]
+    if source.upper().startswith("LIST") or "%" in source:
+        raise ValueError(f"{path}: its data are in several files ({source}): save it as one")
+    if source.upper() == "LOCAL":
+        data, begin = path, end
+    elif Path(source).name != source:
+        raise ValueError(f"{path}: its data file should be beside it; the header names {source}")
+    else:
+        data, begin = path.parent / source, max(skipped, 0)
+    if not data.exists():
+        raise ValueError(f"{path}: its data file {source} is missing")
+    data.open("rb").close()  # SimpleITK would say of one that may not be read that it is not there
+    compressed = header.get("compresseddata", "False").lower() == "true"
+    found, whole = _unpacked(data, begin) if compressed else (data.stat().st_size - begin, True)
+    if skipped == -1 and not compressed:  # whatever there is of it, the data are at the file's end
+        found = min(found, wanted)
+    if found != wanted or not whole:
+        promised = f"{' × '.join(map(str, shape))} voxels, {wanted} bytes"
+        raise ValueError(
+            f"{path}: the header promises {promised}, and {data.name} holds {found}"
+            f"{'' if whole else ' and then ends too early'}: the file is cut off, or the header is wrong"
+        )
+
+
+def _unpacked(data: Path, begin: int) -> tuple[int, bool]:
+    """How many bytes a file holds after ``begin``, once decompressed; and whether their end is there."""
+    unpacker, length = zlib.decompressobj(), 0
+    try:
+        with data.open("rb") as file:
+            file.seek(begin)
+            while chunk := file.read(1 << 20):
+                length += len(unpacker.decompress(chunk))
+            length += len(unpacker.flush())
+    except zlib.error as error:
+        raise ValueError(f"{data} is damaged: {error}") from None
+    return length, unpacker.eof
