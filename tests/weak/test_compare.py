@@ -357,9 +357,9 @@ def test_ctrl_c_ends_with_one_message_and_resume_goes_on(tmp_path: Path) -> None
     )
     done = len(rows(out, "penalty"))
     assert 1 <= done < 400
-    from ringfence.cli.compare import _begun
+    from ringfence.cli.compare import SYNTHETIC
 
-    begun = _begun(str(out))
+    begun, _, _ = SYNTHETIC.parsed(["--out", str(out), "--resume"])
     assert begun.training.epochs == 400
     assert begun.methods == ["penalty"]
     process = subprocess.Popen(

@@ -88,8 +88,8 @@ def open_run_folder(
         for name, value in (about or {}).items():
             if before.get(name, value) != value:
                 raise ValueError(
-                    f"--resume: the run in {path} began with another {name} ({before[name][:12]}, now {value[:12]}); "
-                    "bring that back, or begin a new run with --out"
+                    f"--resume: the run in {path} began with another {name} ({before[name][:12]}, now "
+                    f"{value[:12]}); bring that back, or begin a new run with --out"
                 )
         resumed = [*before.pop("resumed", []), _facts()]
         write_text(path / ENVIRONMENT, json.dumps(before | {"resumed": resumed}, indent=2) + "\n")
