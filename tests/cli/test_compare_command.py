@@ -178,7 +178,7 @@ def test_without_out_the_run_goes_to_a_new_folder(
     ("arguments", "message"),
     [
         (["compare"], "which task? `ringfence compare synthetic`"),
-        (["compare", "sintetic"], "there is no task 'sintetic'; there is: synthetic"),
+        (["compare", "sintetic"], "there is no task 'sintetic'; there are: synthetic, promise12"),
         (["compare", "synthetic", "--scale", "huge"], "scale: there is no scale 'huge'; there are: small, paper"),
         (["compare", "synthetic", "--trainig.lr", "1"], "there is no option 'trainig.lr'; did you mean 'training.lr'?"),
         (["compare", "synthetic", "--lr", "1"], "there is no option 'lr'; did you mean 'training.lr'?"),

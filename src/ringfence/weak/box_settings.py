@@ -72,18 +72,20 @@ class BoxSettings(ExperimentSettings):
     training: TrainingSettings = field(
         default_factory=lambda: TrainingSettings(epochs=50, batch_size=16, lr=5e-4, prior=None)
     )
-    lagrangian: LagrangianSettings = field(default_factory=lambda: LagrangianSettings(unit="pixels", dual_lr=0.01))
-    relu_lagrangian: ReLULagrangianSettings = field(
-        default_factory=lambda: ReLULagrangianSettings(unit="pixels", dual_lr=0.01)
+    lagrangian: LagrangianSettings = field(
+        default_factory=lambda: LagrangianSettings(unit="pixels", dual_lr=0.01, final_temperature=1.0)
     )
-    penalty: PenaltySettings = field(default_factory=lambda: PenaltySettings(unit="pixels"))
+    relu_lagrangian: ReLULagrangianSettings = field(
+        default_factory=lambda: ReLULagrangianSettings(unit="pixels", dual_lr=0.01, final_temperature=1.0)
+    )
+    penalty: PenaltySettings = field(default_factory=lambda: PenaltySettings(unit="pixels", final_temperature=1.0))
     log_barrier: LogBarrierSettings = field(
         default_factory=lambda: LogBarrierSettings(
             unit="pixels", t=0.3, final_t=2.6, weights={"strips": 100.0}, final_temperature=1.0
         )
     )
     augmented_lagrangian: AugmentedLagrangianSettings = field(
-        default_factory=lambda: AugmentedLagrangianSettings(unit="pixels", rho=0.01)
+        default_factory=lambda: AugmentedLagrangianSettings(unit="pixels", rho=0.01, final_temperature=1.0)
     )
     full_supervision: FullSupervisionSettings = field(default_factory=FullSupervisionSettings)
     data: BoxDataSettings = field(default_factory=BoxDataSettings)
