@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import nibabel as nib
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -58,9 +62,55 @@ def test_certificate_example_keeps_its_promise_at_every_t() -> None:
     assert "Not promised" in printed
 
 
-@pytest.mark.parametrize("example", ["quickstart.py", "lightning_loop.py"])
-def test_help(example: str) -> None:
-    assert "--epochs" in run(f"examples/{example}", "--help")
+@pytest.mark.parametrize(
+    ("example", "option"),
+    [("quickstart.py", "--epochs"), ("lightning_loop.py", "--epochs"), ("make_nnunet_folder.py", "--cases")],
+)
+def test_help(example: str, option: str) -> None:
+    assert option in run(f"examples/{example}", "--help")
+
+
+def test_the_example_folder_is_the_same_each_time_and_never_written_twice(tmp_path: Path) -> None:
+    command = ("examples/make_nnunet_folder.py", "--cases", "2", "--shape", "8", "16", "16")
+    for name in ("a", "b"):
+        run(*command, tmp_path / name)
+    files = [
+        {file.relative_to(root): file for file in root.rglob("*.*")} for root in (tmp_path / "a", tmp_path / "b")
+    ]
+    assert files[0].keys() == files[1].keys()
+    for name, file in files[0].items():
+        both = [
+            gzip.decompress(one.read_bytes()) if name.suffix == ".gz" else one.read_bytes()
+            for one in (file, files[1][name])
+        ]
+        assert both[0] == both[1], name
+    with pytest.raises(AssertionError, match="is there already: name a new folder"):
+        run(*command, tmp_path / "a")
+
+
+def test_boxes_of_the_example_folder_are_tight(tmp_path: Path) -> None:
+    run("examples/make_nnunet_folder.py", tmp_path / "set", "--cases", "2", "--shape", "8", "24", "20")
+    with (tmp_path / "set" / "boxes.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    seen = 0
+    for case in ("case_00", "case_01"):
+        labels = np.asarray(nib.load(tmp_path / "set" / "labelsTr" / f"{case}.nii.gz").dataobj)
+        assert labels.shape == (20, 24, 8)
+        assert set(np.unique(labels)) == {0, 1, 2, 3}
+        for row in (row for row in rows if row["case"] == case):
+            label = 1 + ["bright", "middle", "faint"].index(row["class"])
+            here = label == labels[..., int(row["slice"])].T
+            ends = [int(row[name]) for name in ("row_low", "row_high", "column_low", "column_high")]
+            assert ends == [
+                here.any(1).argmax(),
+                24 - here.any(1)[::-1].argmax(),
+                here.any(0).argmax(),
+                20 - here.any(0)[::-1].argmax(),
+            ]
+            seen += 1
+        assert seen == sum(row["case"] <= case for row in rows)
+    there = sum((np.asarray(nib.load(file).dataobj) == label).any(axis=(0, 1)).sum() for file in (tmp_path / "set" / "labelsTr").iterdir() for label in (1, 2, 3))  # fmt: skip
+    assert seen == there
 
 
 def test_lightning_example_keeps_a_feasible_model(tmp_path: Path) -> None:

@@ -1,0 +1,194 @@
+"""`ringfence train` and `ringfence compare promise12`: help without torch, YAML both ways, mistakes, Ctrl-C."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from prepared_sets import make_prepared
+from ringfence.cli import main
+from ringfence.weak.box_settings import BoxCompareSettings, TrainSettings
+from ringfence.weak.module import WeakSegmentation
+
+COMMANDS = {"train": TrainSettings(), "compare promise12": BoxCompareSettings()}
+CONFIG = """\
+network:
+  class_path: torch.nn.Conv2d
+  init_args: {kernel_size: 5, padding: 2}
+training: {epochs: 3, batch_size: 4, device: cpu}
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a prepared set and a config."""
+    make_prepared(tmp_path / "set", cases=3)
+    (tmp_path / "tiny.yaml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("arguments", ["train --help", "train --print_config", "compare promise12 --help", "compare promise12 --print_config"])  # fmt: skip
+def test_help_and_config_need_no_torch(arguments: str) -> None:
+    code = f"import sys\nfrom ringfence.cli import main\ntry:\n    main({arguments.split()})\nfinally:\n    assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_explains_every_option(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*command.split(), "--help"])
+    assert stop.value.code == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert f"usage: ringfence {command} [options]" in page
+    for group, values in asdict(COMMANDS[command]).items():
+        for name in values if isinstance(values, dict) else [None]:
+            assert f"--{group}.{name} " in page if name else f"--{group} " in page, (group, name)
+    for option in ("--config", "--out FOLDER", "--resume"):
+        assert option in page
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_printed_config_reads_back_as_itself(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def printed(*arguments: str) -> Any:
+        with pytest.raises(SystemExit):
+            main([*command.split(), *arguments, "--print_config"])
+        return yaml.safe_load(capsys.readouterr().out)
+
+    file = tmp_path / "c.yaml"
+    first = printed()
+    assert {name: first[name] for name in asdict(COMMANDS[command])} == asdict(COMMANDS[command])
+    changed = printed("--data.prepared", "p", "--data.patch", "[8, 16, 16]", "--limits.size_low", "0.2")
+    file.write_text(yaml.safe_dump(changed))
+    assert changed["data"]["patch"] == [8, 16, 16]
+    assert printed("--config", str(file)) == changed
+    assert printed("--config", str(file), "--data.prepared", "q")["data"]["prepared"] == "q"  # the later wins
+    if command == "train":
+        assert printed(str(file)) == changed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train", "train on what? `ringfence train CONFIG`, or --data.prepared FOLDER; see --help"),
+        ("train --training.epochs 1", "data.prepared: which prepared set? Name the folder that `ringfence prepare` wrote"),
+        ("train --data.prepared nowhere", "nowhere is no prepared set: there is no manifest.json in it. Make one with `ringfence prepare`"),
+        ("train --data.prepard set", "there is no option 'data.prepard'; did you mean 'data.prepared'?"),
+        ("train --prepared set", "there is no option 'prepared'; did you mean 'data.prepared'?"),
+        ("train --methods penalty", "there is no option 'methods'; did you mean 'method'?"),
+        ("train --data.prepared set --method barrier", "there is no method 'barrier'; did you mean 'log_barrier'?"),
+        ("train nowhere.yaml", "--config nowhere.yaml: No such file or directory"),
+        ("train tiny.yaml --data.prepared set --data.boxes nowhere.csv", "nowhere.csv does not exist; a file with boxes is needed"),
+        ("train tiny.yaml --data.prepared set --data.patch [8,8]", "data.patch is three numbers: slices, rows and columns of a patch; got [8, 8]"),
+        ("train tiny.yaml --data.prepared set --data.margin -1", "data.margin must not be negative, got -1"),
+        ("train tiny.yaml --data.prepared set --limits.strip_width 0", "limits.strip_width must be above 0, got 0"),
+        ("train tiny.yaml --data.prepared set --limits.size_low 2", "limits.size_low is a share from 0 to below 1, got 2.0"),
+        ("train tiny.yaml --data.prepared set --log_barrier.weights.stripes 2", "log_barrier.weights: there is no limit 'stripes'; the limits are strips, outside, size"),
+        ("train --resume", "--resume needs --out FOLDER: which run should go on?"),
+        ("train --out nowhere --resume", "nowhere holds no run (there is no config.yaml in it)"),
+        ("compare promise12", "data.prepared: which prepared set?"),
+        ("compare promise12 --data.prepared nowhere", "nowhere is no prepared set"),
+        ("compare promise12 --data.prepared set --methods barier", "methods: there is no method 'barier'; did you mean 'log_barrier'?"),
+        ("compare promis12", "there is no task 'promis12'; there are: synthetic, promise12"),
+    ],
+)  # fmt: skip
+def test_a_mistake_gets_one_message_and_no_folder(
+    arguments: str, message: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments.split()) == 2
+    text = capsys.readouterr()
+    assert message in text.err
+    assert text.err.count("\n") == 1
+    assert text.err.startswith(f"ringfence {arguments.split()[0]}: ")
+    assert text.out == ""
+    assert {file.name for file in place.iterdir()} == {"set", "tiny.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "limits: {strip_widht: 3}\n",
+            "there is no option 'limits.strip_widht'; did you mean 'limits.strip_width'?",
+        ),
+        ("augment: {rotate: 0.1}\n", "there is no option 'augment.rotate'"),
+        ("data: set\n", "data has settings of its own, as in data.prepared; got set"),
+        ("data: {patch: 8}\n", "data.patch:"),
+        ("data: [1\n", "is not YAML"),
+    ],
+)
+def test_a_mistake_in_a_config_gets_one_message(
+    text: str, message: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "tiny.yaml").write_text(text)
+    assert main(["train", "tiny.yaml", "--out", "run"]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not (place / "run").exists()
+
+
+def test_another_run_is_left_as_it_was(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "other").mkdir()
+    (place / "other" / "mine.txt").write_text("mine")
+    (place / "run").mkdir()
+    (place / "run" / "config.yaml").write_text("seed: 1\n")
+    command = ["train", "tiny.yaml", "--data.prepared", "set", "--out"]
+    assert main([*command, "other"]) == 2
+    assert "other already holds other files: name a new folder with --out. Nothing was changed" in capsys.readouterr().err  # fmt: skip
+    assert main([*command, "run"]) == 2
+    assert "run already holds another run: go on with it by --resume, or name a new folder" in capsys.readouterr().err  # fmt: skip
+    assert [file.name for file in (place / "other").iterdir()] == ["mine.txt"]
+    assert [file.name for file in (place / "run").iterdir()] == ["config.yaml"]
+
+
+def test_after_ctrl_c_the_command_it_names_ends_with_the_same_numbers(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def metrics(run: str) -> list[list[str]]:
+        return [line.split(",")[:-2] for line in (place / run / "metrics.csv").read_text().splitlines()]
+
+    command = ["train", "tiny.yaml", "--data.prepared", "set", "--out"]
+    assert main([*command, "whole"]) == 0
+    assert re.search(r"^The model is whole/model.pt; .*\nNext: ringfence predict whole/model.pt IMAGES OUT$", capsys.readouterr().out, re.MULTILINE)  # fmt: skip
+
+    training_step = WeakSegmentation.training_step
+
+    def stopped(module: WeakSegmentation, *arguments: Any) -> Any:
+        if module.current_epoch == 2:
+            raise KeyboardInterrupt
+        return training_step(module, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WeakSegmentation, "training_step", stopped)
+        assert main([*command, "stopped"]) == 130
+    error = capsys.readouterr().err
+    found = re.search(r"stopped\. Every finished epoch is kept; go on with: ringfence (.*)\n", error)
+    assert found is not None, error
+    assert not (place / "stopped" / "model.pt").exists()
+    assert len(metrics("stopped")) == 3
+
+    assert main([*shlex.split(found[1]), "--training.epochs", "9"]) == 2
+    assert "training.epochs: was 3, now 9" in capsys.readouterr().err
+    assert main(shlex.split(found[1])) == 0
+    assert (place / "stopped" / "model.pt").exists()
+    assert metrics("stopped") == metrics("whole")
+
+
+def test_without_out_the_run_goes_to_a_new_folder(place: Path) -> None:
+    assert main(["train", "tiny.yaml", "--data.prepared=set", "--training.epochs=1"]) == 0
+    (folder,) = (place / "runs").iterdir()
+    assert folder.name.startswith("train-")
+    assert yaml.safe_load((folder / "config.yaml").read_text())["data"]["prepared"] == "set"
