@@ -195,3 +195,14 @@ def test_inference_mode_and_weight_averaging() -> None:
 def test_bad_input(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(rf.Monitor())
+
+
+def test_tolerance_by_name() -> None:
+    monitor = rf.Monitor({"outside": 1.0})
+    monitor.update(outside=torch.tensor([0.9, 1.1]), size=torch.tensor([0.5, -1.0]), index=torch.arange(2))
+    measures = monitor.compute()
+    assert measures["satisfaction/outside"].item() == 0.5
+    assert measures["satisfaction/size"].item() == 0.5
+    assert measures["satisfaction"].item() == 0.5
+    with pytest.raises(ValueError, match="the tolerance of 'outside' must be finite and not negative"):
+        rf.Monitor({"outside": -1.0})

@@ -40,7 +40,7 @@ TINY = {
         "--training.batch_size=4",
         "--network.init_args.features=[2, 2, 2, 4, 4, 2]",
     ],
-    "train volumes": ["--training.batch_size=2", "--data.patch=[16, 32, 32]"],
+    "train volumes": ["--training.batch_size=2", "--data.patch", "16", "32", "32"],
     "predict": ["--device", "cpu"],
 }
 

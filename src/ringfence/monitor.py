@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -36,7 +37,7 @@ class Monitor(Metric):
     the first epoch, when nothing was satisfied before, or without ``index``.
 
     Args:
-        tolerance: how large an f still counts as satisfied.
+        tolerance: how large an f still counts as satisfied; by name, where constraints differ in it.
         **kwargs: torchmetrics' own, such as ``process_group``.
     """
 
@@ -49,9 +50,13 @@ class Monitor(Metric):
     residual: list[Tensor]  # float32 [entries]; -inf where nothing is constrained
     spelling: list[Tensor]  # uint8: the names, each ended by a newline, for ranks that have not seen them
 
-    def __init__(self, tolerance: float = 0.0, **kwargs: Any) -> None:
+    def __init__(self, tolerance: float | Mapping[str, float] = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.tolerance = not_negative("tolerance", tolerance)
+        self.tolerance: float | dict[str, float] = (
+            {name: not_negative(f"the tolerance of '{name}'", one) for name, one in tolerance.items()}
+            if isinstance(tolerance, Mapping)
+            else not_negative("tolerance", tolerance)
+        )
         for state in ("key", "residual", "spelling"):
             self.add_state(state, default=[], dist_reduce_fx="cat")
         # What the last epoch satisfied, as keys. Not a buffer: its length changes, which weight averaging, DDP and
@@ -89,7 +94,7 @@ class Monitor(Metric):
         if not names:
             raise ValueError("Monitor.compute was called before any update")
         key, f, held = _matched(dim_zero_cat(self.key), dim_zero_cat(self.residual), self._satisfied_before)
-        ok = f <= self.tolerance
+        ok = f <= self._allowed(key, f)
         held = torch.where(held, ok.float(), math.nan)  # of those satisfied before: 1 if they still are
         self._satisfied_now = key[ok & (key[:, 0] != NOT_NUMBERED)]
         measures = _measures("", f, ok, held)
@@ -97,6 +102,15 @@ class Monitor(Metric):
             mine = key[:, 1] == code
             measures |= _measures(f"/{name}", f[mine], ok[mine], held[mine])
         return measures
+
+    def _allowed(self, key: Tensor, f: Tensor) -> Tensor | float:
+        """How large each residual may be."""
+        if not isinstance(self.tolerance, dict):
+            return self.tolerance
+        allowed = torch.zeros_like(f)
+        for name, one in self.tolerance.items():
+            allowed = torch.where(key[:, 1] == zlib.crc32(name.encode()), one, allowed)
+        return allowed
 
     def reset(self) -> None:
         """Begin the next epoch; what this one satisfied is kept for stability."""

@@ -191,7 +191,7 @@ def test_without_out_the_run_goes_to_a_new_folder(
         (["compare", "synthetic", "--resume"], "--resume needs --out FOLDER: which run should go on?"),
         (["compare", "synthetic", "--config", "/nowhere.yaml"], "--config /nowhere.yaml: No such file or directory"),
         (["compare", "synthetic", "--out", "/nowhere/x", "--resume"], "/nowhere/x holds no run (there is no config.yaml in it)"),
-        (["compare", "synthetic", "--methods", "barier"], "methods: there is no method 'barier'; did you mean 'log_barrier'"),
+        (["compare", "synthetic", "--methods", "barier"], "there is no method 'barier'; did you mean 'log_barrier'"),
         (["report", "/nowhere"], "/nowhere holds no comparison: there is no seed-*/METHOD/metrics.csv in it"),
     ],
 )  # fmt: skip
@@ -210,7 +210,7 @@ def test_a_mistake_gets_one_message(arguments: list[str], message: str, capsys: 
         ("training: {ephocs: 1}\n", "there is no option 'training.ephocs'; did you mean 'training.epochs'?"),
         ("sedes: [1]\n", "there is no option 'sedes'; did you mean 'seeds'?"),
         ("seeds: one\n", "seeds:"),
-        ("seeds: 3\n", "methods and seeds must be lists: write [it]"),
+        ("seeds: 3\n", "methods, seeds and data.patch must be lists: write [it]"),
         ("training:\n", "the file of --config holds no settings: a name with nothing below it"),
         ("data: 5\n", "data has settings of its own, as in data.size; got 5"),
         ("training: {schedule: null}\n", "training.schedule must have a value; leave the line out for the default"),

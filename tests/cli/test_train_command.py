@@ -70,7 +70,7 @@ def test_a_printed_config_reads_back_as_itself(
     file = tmp_path / "c.yaml"
     first = printed()
     assert {name: first[name] for name in asdict(COMMANDS[command])} == asdict(COMMANDS[command])
-    changed = printed("--data.prepared", "p", "--data.patch", "[8, 16, 16]", "--limits.size_low", "0.2")
+    changed = printed("--data.prepared", "p", "--data.patch", "8", "16", "16", "--limits.size_low", "0.2")
     file.write_text(yaml.safe_dump(changed))
     assert changed["data"]["patch"] == [8, 16, 16]
     assert printed("--config", str(file)) == changed
@@ -91,7 +91,7 @@ def test_a_printed_config_reads_back_as_itself(
         ("train --data.prepared set --method barrier", "there is no method 'barrier'; did you mean 'log_barrier'?"),
         ("train nowhere.yaml", "--config nowhere.yaml: No such file or directory"),
         ("train tiny.yaml --data.prepared set --data.boxes nowhere.csv", "nowhere.csv does not exist; a file with boxes is needed"),
-        ("train tiny.yaml --data.prepared set --data.patch [8,8]", "data.patch is three numbers: slices, rows and columns of a patch; got [8, 8]"),
+        ("train tiny.yaml --data.prepared set --data.patch 8 8", "data.patch is three numbers: slices, rows and columns of a patch; got [8, 8]"),
         ("train tiny.yaml --data.prepared set --data.margin -1", "data.margin must not be negative, got -1"),
         ("train tiny.yaml --data.prepared set --limits.strip_width 0", "limits.strip_width must be above 0, got 0"),
         ("train tiny.yaml --data.prepared set --limits.size_low 2", "limits.size_low is a share from 0 to below 1, got 2.0"),
@@ -100,7 +100,7 @@ def test_a_printed_config_reads_back_as_itself(
         ("train --out nowhere --resume", "nowhere holds no run (there is no config.yaml in it)"),
         ("compare promise12", "data.prepared: which prepared set?"),
         ("compare promise12 --data.prepared nowhere", "nowhere is no prepared set"),
-        ("compare promise12 --data.prepared set --methods barier", "methods: there is no method 'barier'; did you mean 'log_barrier'?"),
+        ("compare promise12 --data.prepared set --methods barier", "there is no method 'barier'; did you mean 'log_barrier'?"),
         ("compare promis12", "there is no task 'promis12'; there are: synthetic, promise12"),
     ],
 )  # fmt: skip
@@ -125,7 +125,7 @@ def test_a_mistake_gets_one_message_and_no_folder(
         ),
         ("augment: {rotate: 0.1}\n", "there is no option 'augment.rotate'"),
         ("data: set\n", "data has settings of its own, as in data.prepared; got set"),
-        ("data: {patch: 8}\n", "data.patch:"),
+        ("data: {patch: 8}\n", "data.patch must be lists"),
         ("data: [1\n", "is not YAML"),
     ],
 )

@@ -249,3 +249,26 @@ def test_resuming_on_other_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--resume: the run in .* began with another manifest"):
         train_on_boxes(asked, tmp_path / "run", resume=True, console=QUIET)
     assert (tmp_path / "run" / "environment.json").read_text() == before
+
+
+def test_somebody_without_any_mask_can_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No case for validation either: limits are counted where there are boxes, and Dice is unknown."""
+    prepared = make_prepared(tmp_path / "set", masked=False)
+    unmasked = tuple(replace(case, split="train", masked=False) for case in prepared.cases)
+    replace(prepared, cases=unmasked).write_manifest()
+    header = "case,slice,class,row_low,row_high,column_low,column_high"
+    lines = [f"{case.name},{number},class 1,4,16,4,15" for case in unmasked for number in (2, 3)]
+    (tmp_path / "boxes.csv").write_text("\n".join([header, *lines]))
+    for patch in (None, [4, 20, 16]):
+        asked = settings(tmp_path / "set", TrainSettings)
+        asked = replace(asked, data=replace(asked.data, boxes=str(tmp_path / "boxes.csv"), patch=patch))
+        if patch:
+            asked = replace(asked, network=replace(NETWORK, class_path="torch.nn.Conv3d"))
+        out = tmp_path / f"run-{patch is None}"
+        load_model(train_on_boxes(asked, out, console=Console(stderr=True)))
+        last = rows(out / "metrics.csv")[-1]
+        assert last["dice"] == ""
+        assert 0.0 <= float(last["satisfaction/strips"]) <= 1.0
+        said = capsys.readouterr().err
+        assert "There is no case for validation: limits are counted on the training images, without Dice." in said
+        assert "DSC ?, limits satisfied" in said

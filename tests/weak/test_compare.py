@@ -276,7 +276,7 @@ def change(**values: object) -> SyntheticSettings:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (change(methods=["log_barier"]), "methods: there is no method 'log_barier'; did you mean 'log_barrier'"),
+        (change(methods=["log_barier"]), "there is no method 'log_barier'; did you mean 'log_barrier'"),
         (change(methods=[]), r"methods needs at least one, each once; got \[\]"),
         (change(seeds=[1, 1]), r"seeds needs at least one, each once; got \[1, 1\]"),
         (change(seeds=[-1]), "seeds must be from 0 to"),

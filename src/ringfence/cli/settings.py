@@ -64,7 +64,7 @@ def settings_from(kind: type[Settings], namespace: Any, prefix: str = "") -> Set
                     f"{name} has settings of its own, as in {name}.{fields(hint)[0].name}; got {value}"
                 )
             value = settings_from(hint, value, f"{name}.")  # type: ignore[arg-type]
-        elif get_origin(hint) is list and not isinstance(value, list):
+        elif value is not None and _list_of(hint) is not None and not isinstance(value, list):
             raise ValueError(f"{name} is a list, as in [{value}]; got {value}")
         elif value is None and type(None) not in get_args(hint):
             raise ValueError(f"{name} must have a value; leave the line out for the default")
@@ -87,7 +87,7 @@ def explained(message: str, known: Sequence[str]) -> str:
         hint = f"did you mean '{near[0]}'?" if near else "--help lists what there is."
         return f"there is no option '{name}'; {hint}"
     if "is not iterable" in message or "item assignment" in message:  # one value where a list belongs
-        return "in the file of --config, methods and seeds must be lists: write [it]"
+        return "in the file of --config, methods, seeds and data.patch must be lists: write [it]"
     if message.startswith("Unexpected config"):
         return "the file of --config holds no settings: a name with nothing below it, or no names at all"
     wrong = re.search(r'Parser key "([\w.]+)"[^:]*:\s*(.*)', message, re.DOTALL)
@@ -113,11 +113,20 @@ def _add_fields(parser: ArgumentParser, group: Any, defaults: Any, prefix: str) 
             _add_fields(parser, inner, value, f"{prefix}{field.name}.")
             continue
         options: dict[str, Any] = {"type": kind, "default": value, "help": field.metadata["help"]}
-        if get_origin(kind) is list:  # `--seeds 0 1 2` on the command line, a list in YAML
-            options |= {"type": get_args(kind)[0], "nargs": "+"}
+        listed = _list_of(kind)
+        if listed is not None:  # `--seeds 0 1 2` on the command line, a list in YAML
+            options |= {"type": listed, "nargs": "+"}
         if _shown(kind):
             options["metavar"] = _shown(kind)
         group.add_argument(f"--{prefix}{field.name}", **options)
+
+
+def _list_of(kind: Any) -> Any:
+    """What a list, or a list that may be left out, is a list of; None for everything else."""
+    for one in get_args(kind) if get_origin(kind) is types.UnionType else (kind,):
+        if get_origin(one) is list:
+            return get_args(one)[0]
+    return None
 
 
 def _title(settings: Any) -> str:
@@ -127,7 +136,9 @@ def _title(settings: Any) -> str:
 def _shown(kind: Any) -> str | None:
     """What stands for the value in the help; None lets jsonargparse show the choices."""
     names = {int: "N", float: "X", str: "NAME", bool: "true|false"}
-    if get_origin(kind) in (list, types.UnionType):
+    if _list_of(kind) is not None:
+        return names.get(_list_of(kind))
+    if get_origin(kind) is types.UnionType:
         return names.get(get_args(kind)[0])
     if get_origin(kind) is dict:
         return "KEY: VALUE"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from shlex import quote
 from typing import Final
 
@@ -27,6 +28,10 @@ def run(arguments: Sequence[str]) -> str:
     """Train; where the model is, and what to do with it."""
     words = list(arguments)
     if words and not words[0].startswith("-"):
+        if Path(words[0]).is_dir():
+            raise ValueError(
+                f"{words[0]} is a folder, and CONFIG a YAML file; give a prepared set by --data.prepared {words[0]}"
+            )
         words[:1] = ["--config", words[0]]
     elif not words:
         raise ValueError("train on what? `ringfence train CONFIG`, or --data.prepared FOLDER; see --help")
@@ -34,6 +39,7 @@ def run(arguments: Sequence[str]) -> str:
     for package in ("pytorch_lightning", "torchmetrics", "monai", "rich"):
         require(package, "ringfence train", "train")
     from ringfence.weak.compare import train_on_boxes
+    from ringfence.weak.model_file import TRUSTED
 
     try:
         model = train_on_boxes(settings, folder, resume=resume)
@@ -41,7 +47,9 @@ def run(arguments: Sequence[str]) -> str:
         raise Interrupted(
             f"Every finished epoch is kept; go on with: ringfence train --out {quote(str(folder))} --resume"
         ) from None
+    own = settings.network.class_path
+    trust = "" if own.startswith(TRUSTED) else f" --trust {own}"
     return (
         f"The model is {model}; every epoch is in {folder / 'metrics.csv'}.\n"
-        f"Next: ringfence predict {quote(str(model))} IMAGES OUT"
+        f"Next: ringfence predict {quote(str(model))} IMAGES OUT{trust}"
     )

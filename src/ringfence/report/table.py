@@ -97,6 +97,8 @@ def _title(row: Row, comparison: Comparison) -> str:
 
 
 def _dice(row: Row) -> str:
+    if math.isnan(row.dice):
+        return "–"
     between = "" if math.isnan(row.between_seeds) else f" ± {row.between_seeds:.3f}"
     return f"{row.dice:.3f}{between} ({row.spread:.3f})"
 

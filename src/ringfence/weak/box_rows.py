@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ from ringfence.weak.annotations import (
 )
 from ringfence.weak.annotations.from_masks import boxes_from_masks
 from ringfence.weak.box_settings import BoxDataSettings
-from ringfence.weak.prepared import Case, PreparedSet, Split
+from ringfence.weak.prepared import Case, PreparedSet
 from ringfence.weak.varying import cut
 
 Rows = dict[str, Tensor]
@@ -53,15 +53,15 @@ def read_labels(data: BoxDataSettings, prepared: PreparedSet) -> Labels:
     )
 
 
-def slice_rows(prepared: PreparedSet, split: Split, labels: Labels) -> Rows:
+def slice_rows(prepared: PreparedSet, cases: Sequence[Case], labels: Labels) -> Rows:
     """A row for each slice: ``image``, ``mask``, ``box``, ``whole``, ``margin``, ``case``; size bounds if any."""
-    rows = [_case_rows(prepared, case, number, labels) for number, case in enumerate(prepared.of(split))]
+    rows = [_case_rows(prepared, case, number, labels) for number, case in enumerate(cases)]
     return {name: torch.cat([one[name] for one in rows]) for name in rows[0]}
 
 
-def volume_rows(prepared: PreparedSet, labels: Labels, patch: tuple[int, int, int]) -> Rows:
-    """A row for each training case, all padded to the same number of slices, and to no less than a patch."""
-    rows = [_volume(prepared, case, number, labels) for number, case in enumerate(prepared.of("train"))]
+def volume_rows(prepared: PreparedSet, cases: Sequence[Case], labels: Labels, patch: tuple[int, int, int]) -> Rows:
+    """A row for each case, all padded to the same number of slices, and to no less than a patch."""
+    rows = [_volume(prepared, case, number, labels) for number, case in enumerate(cases)]
     shape = [max(patch[axis], *(one["image"].shape[2 + axis] for one in rows)) for axis in range(3)]
     for one in rows:
         for name in ("image", "mask"):
@@ -69,10 +69,10 @@ def volume_rows(prepared: PreparedSet, labels: Labels, patch: tuple[int, int, in
     return {name: torch.cat([one[name] for one in rows]) for name in rows[0]}
 
 
-def tile_rows(prepared: PreparedSet, labels: Labels, patch: tuple[int, int, int]) -> Rows:
-    """Validation cases in tiles beside each other; ``judged`` is False where a tile is beyond its volume."""
+def tile_rows(prepared: PreparedSet, cases: Sequence[Case], labels: Labels, patch: tuple[int, int, int]) -> Rows:
+    """Cases in tiles beside each other; ``judged`` is False where a tile is beyond its volume."""
     tiles: list[Rows] = []
-    for number, case in enumerate(prepared.of("validation")):
+    for number, case in enumerate(cases):
         volume = _volume(prepared, case, number, labels)
         space = volume["image"].shape[2:]
         shape = [-(-length // size) * size for length, size in zip(space, patch, strict=True)]
@@ -99,7 +99,7 @@ def _case_rows(prepared: PreparedSet, case: Case, number: int, labels: Labels) -
     else:
         box = boxes_from_masks(mask, labels.margin)
     rows = _labelled(torch.from_numpy(image), mask, box, _margin(noted, case, prepared, labels))
-    rows["case"] = torch.full((len(image),), number if case.masked else -1)
+    rows["case"] = torch.full((len(image),), number if case.masked else -1 - number)
     if labels.sizes is not None:
         low, high = place_sizes(labels.sizes, case, prepared.size, classes)
         rows |= {"size_low": torch.from_numpy(low), "size_high": torch.from_numpy(high)}
@@ -119,7 +119,7 @@ def _volume(prepared: PreparedSet, case: Case, number: int, labels: Labels) -> R
     rows = _labelled(
         torch.from_numpy(image).transpose(0, 1)[None], mask, box, _margin(noted, case, prepared, labels)
     )
-    rows["case"] = torch.tensor([number if case.masked else -1])
+    rows["case"] = torch.tensor([number if case.masked else -1 - number])
     if labels.sizes is not None:
         low, high = place_volume_sizes(labels.sizes, case, prepared.size, classes)
         rows |= {"size_low": torch.from_numpy(low)[None], "size_high": torch.from_numpy(high)[None]}

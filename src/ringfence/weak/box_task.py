@@ -12,7 +12,7 @@ from ringfence.segmentation import Region
 from ringfence.weak.batches import Batch
 from ringfence.weak.box_rows import read_labels, slice_rows, tile_rows, volume_rows
 from ringfence.weak.box_settings import AugmentSettings, BoxSettings, LimitSettings
-from ringfence.weak.prepared import Split, read_prepared
+from ringfence.weak.prepared import read_prepared
 from ringfence.weak.settings import Unit
 from ringfence.weak.task import Limits, Task
 from ringfence.weak.varying import augmented, patches
@@ -68,6 +68,10 @@ class BoxTask(Task):
 
         return limits
 
+    def tolerances(self, unit: Unit) -> dict[str, float]:
+        """A softmax is never 0: outside of a box, up to a pixel in all (or 1 % of the box) counts as none."""
+        return {"outside": 1.0 if unit == "pixels" else 0.01}
+
     def varied(self, batch: Batch) -> Batch:
         """A patch of each volume, if it is volumes; mirrored, moved, scaled, brightened: see ``varying``."""
         if len(self.space) == 3:
@@ -80,7 +84,8 @@ class BoxTask(Task):
 
     def pictured(self, count: int) -> list[int]:
         """The slice with the largest box of each of the first cases."""
-        case, box = self.validation["case"].abs(), self.validation["box"]
+        case, box = self.validation["case"], self.validation["box"]
+        case = torch.where(case < 0, -1 - case, case)
         area = (box[..., 1] - box[..., 0]).prod(dim=-1).sum(dim=-1)
         return [
             int(torch.where(case == one, area, -1).argmax()) for one in case.unique(sorted=True)[:count].tolist()
@@ -95,18 +100,22 @@ def shrunk(boxes: Tensor, margin: Tensor) -> Tensor:
 
 
 def box_task(settings: BoxSettings) -> BoxTask:
-    """Read a prepared set and its weak labels into memory; nothing of a training mask but its box is used."""
+    """Read a prepared set and its weak labels into memory; nothing of a training mask but its box is used.
+
+    Without a case for validation, limits are counted on the training images: somebody may have no mask at all.
+    """
     prepared = read_prepared(settings.data.prepared)
-    splits: tuple[Split, ...] = ("train", "validation")
-    for split in splits:
-        if not prepared.of(split):
-            raise ValueError(f"{prepared.path} has no case for {split}")
+    cases = prepared.of("train")
+    if not cases:
+        raise ValueError(f"{prepared.path} has no case for training")
+    judges = prepared.of("validation") or cases
     labels = read_labels(settings.data, prepared)
     patch = checked_patch(settings.data.patch)
     if patch is None:
-        train, validation = (slice_rows(prepared, split, labels) for split in splits)
+        train, validation = (slice_rows(prepared, some, labels) for some in (cases, judges))
     else:
-        train, validation = volume_rows(prepared, labels, patch), tile_rows(prepared, labels, patch)
+        train = volume_rows(prepared, cases, labels, patch)
+        validation = tile_rows(prepared, judges, labels, patch)
     boxed = (train["box"][..., 1] > train["box"][..., 0]).all(dim=-1).any(dim=0)
     absent = [name for name, there in zip(prepared.classes, boxed.tolist(), strict=True) if not there]
     if absent:

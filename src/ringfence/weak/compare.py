@@ -86,6 +86,8 @@ def train_on_boxes(
     check_room(Path(out), _bytes_needed(task, network, int(not run.finished)))
     open_run_folder(Path(out), asdict(settings), resume, _about(settings))
     with ProgressBars(console or Console(stderr=True), 1, settings.training.epochs) as bars:
+        if not read_prepared(settings.data.prepared).of("validation"):
+            bars.say("There is no case for validation: limits are counted on the training images, without Dice.")
         if run.finished:
             bars.skip()
         else:
@@ -197,7 +199,7 @@ def _check(
         if method not in METHODS:
             near = difflib.get_close_matches(method, METHODS, n=1)
             hint = f"did you mean '{near[0]}'? " if near else ""
-            raise ValueError(f"methods: there is no method '{method}'; {hint}There are: {', '.join(METHODS)}")
+            raise ValueError(f"there is no method '{method}'; {hint}There are: {', '.join(METHODS)}")
     for name, values in (("methods", methods), ("seeds", seeds)):
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{name} needs at least one, each once; got {values}")

@@ -41,6 +41,7 @@ class WeakSegmentation(pl.LightningModule):
         limits: what they are.
         train: the training set.
         validation: the validation set.
+        tolerances: how far a limit may be exceeded and still count as held, by its name.
         varied: what is done to a training batch first, as augmentation.
         supervised: use the masks of the training set, too.
         temperatures: the network's in the first epoch and in the last, with equal ratios between.
@@ -59,6 +60,7 @@ class WeakSegmentation(pl.LightningModule):
         train: Mapping[str, Tensor],
         validation: Mapping[str, Tensor],
         *,
+        tolerances: Mapping[str, float] | None = None,
         varied: Callable[[Batch], Batch] | None = None,
         supervised: bool = False,
         temperatures: tuple[float, float] = (1.0, 1.0),
@@ -72,7 +74,7 @@ class WeakSegmentation(pl.LightningModule):
         volumes = any(weight.ndim == 5 for weight in network.parameters())
         self.memory_format = torch.channels_last_3d if volumes else torch.channels_last
         self.network: Tempered = network.to(memory_format=self.memory_format)  # type: ignore[call-overload]
-        self.fence, self.limits, self.monitor = fence, limits, Monitor()
+        self.fence, self.limits, self.monitor = fence, limits, Monitor(tolerances or 0.0)
         if fence is None and not supervised:
             raise ValueError("there is nothing to learn from: give a fence, or supervised=True")
         self.supervised, self.temperatures = supervised, temperatures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import TracebackType
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ WHOLE_RUN: Final = 1e9
 
 
 class ProgressBars:
-    """Two bars, everything and the training under way; on anything but a terminal, only a line a training.
+    """Two bars, everything and the training under way; on anything but a terminal, ten lines a training.
 
     Args:
         console: where to.
@@ -64,6 +65,9 @@ class ProgressBars:
         """An epoch is over."""
         self._progress.update(self._one, advance=1, description=title)
         self._progress.advance(self._all)
+        done = int(self._progress.tasks[1].completed)
+        if not self.console.is_terminal and done < self._epochs and done % max(1, self._epochs // 10) == 0:
+            self.say(f"{title}, epoch {done} of {self._epochs}")
 
     def skip(self) -> None:
         """A training is finished already."""
@@ -97,4 +101,4 @@ class EpochBar(pl.Callback):
 
 def _value(trainer: Any, name: str) -> str:
     value = trainer.callback_metrics.get(name)
-    return "?" if value is None else f"{float(value):.3f}"
+    return "?" if value is None or math.isnan(value) else f"{float(value):.3f}"

@@ -44,6 +44,10 @@ class Task(ABC):
     def limits(self, unit: Unit) -> Limits:
         """The limits, with residuals measured in ``unit``."""
 
+    def tolerances(self, unit: Unit) -> dict[str, float]:
+        """How far a limit may be exceeded and still count as held, by its name; not at all unless given."""
+        return {}
+
     def varied(self, batch: Batch) -> Batch:
         """A training batch as it is trained on: augmented, or cut into patches, on whatever device it is."""
         return batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import threading
@@ -82,6 +83,7 @@ def make_module(settings: ExperimentSettings, task: Task, method: str, seed: int
         task.limits(getattr(own, "unit", "pixels")),
         task.train,
         task.validation,
+        tolerances=task.tolerances(getattr(own, "unit", "pixels")),
         varied=task.varied,
         supervised=method == "full_supervision",
         temperatures=(own.temperature, own.final_temperature),
@@ -141,9 +143,10 @@ def train(
     _keep_outputs(module, task, settings, method, run)
     run.finish({"method": method, "seed": seed, "epochs": training.epochs, "last_epoch": last})
     seconds = sum(row["seconds_train"] + row["seconds_validation"] for row in history.rows)
+    score = "?" if math.isnan(last["dice"]) else f"{last['dice']:.3f}"
     bars.say(
-        f"{title:<32} DSC {last['dice']:.3f}, limits satisfied {last['satisfaction']:.1%}, "
-        f"{training.epochs} epochs in {seconds:.0f} s"
+        f"{title:<32} DSC {score}, limits satisfied {last['satisfaction']:.1%}, "
+        f"{training.epochs} epoch{'s' * (training.epochs > 1)} in {seconds:.0f} s"
     )
 
 
