@@ -192,7 +192,7 @@ def test_a_damaged_file_is_named(folder: Path, text: str, message: str) -> None:
 
 
 def test_the_table_is_about_the_task_that_was_compared(folder: Path) -> None:
-    (folder / "environment.json").write_text('{"task": "promise12"}')
+    (folder / "environment.json").write_text('{"task": "PROMISE12"}')
     comparison = read_comparison(folder)
     assert comparison.paper["log_barrier"] == (0.813, 0.024)
     text = table_markdown(comparison)

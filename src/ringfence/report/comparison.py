@@ -92,7 +92,7 @@ class Comparison:
     @property
     def paper(self) -> dict[str, tuple[float, float]]:
         """The paper's numbers for this task, by method; none if it has none."""
-        return PAPER.get(self.task, {})
+        return PAPER.get(self.task.lower(), {})
 
     @property
     def length(self) -> int:
