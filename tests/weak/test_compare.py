@@ -228,13 +228,15 @@ def test_tensorboard_when_asked(tmp_path: Path) -> None:
     assert list((folder / "seed-0" / "penalty").glob("tensorboard/events.out.tfevents.*"))
 
 
-def test_a_line_a_training_where_there_is_no_terminal(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("epochs", "said"), [(3, [1, 2]), (24, list(range(2, 24, 2)))])
+def test_some_lines_a_training_where_there_is_no_terminal(tmp_path: Path, epochs: int, said: list[int]) -> None:
+    settings = tiny(methods=["penalty"], training=replace(tiny().training, epochs=epochs))
     with (tmp_path / "log").open("w") as log:
-        compare_synthetic(tiny(methods=["penalty"]), tmp_path / "run", console=Console(file=log))
-    lines = (tmp_path / "log").read_text().splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("seed 0, penalty")
-    assert "3 epochs in" in lines[0]
+        compare_synthetic(settings, tmp_path / "run", console=Console(file=log))
+    *between, last = (tmp_path / "log").read_text().splitlines()
+    assert [line.partition(", epoch ")[2] for line in between] == [f"{one} of {epochs}" for one in said]
+    assert last.startswith("seed 0, penalty")
+    assert f"{epochs} epochs in" in last
 
 
 def test_bars_with_the_time_left_where_there_is_one(tmp_path: Path) -> None:
