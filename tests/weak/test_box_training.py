@@ -133,6 +133,9 @@ def test_a_resumed_training_ends_as_an_uninterrupted_one(tmp_path: Path, monkeyp
         ({"limits.strip_width": 0}, "limits.strip_width must be above 0, got 0"),
         ({"limits.size_low": 0.95, "limits.size_high": 0.9}, "limits.size_low 0.95 is above limits.size_high 0.9"),
         ({"augment.scale": 1.0}, "augment.scale is a share from 0 to below 1, got 1.0"),
+        ({"limits.box": False}, "there is no limit: with limits.box false, give limits.size_slack"),
+        ({"limits.size_slack": 1.5}, "limits.size_slack is a share from 0 to below 1, got 1.5"),
+        ({"limits.centroid_slack": 0.0}, "limits.centroid_slack must be above 0"),
         ({"data.margin": -1}, "data.margin must not be negative"),
         ({"data.prepared": ""}, "data.prepared: which prepared set"),
         ({"data.prepared": "nowhere"}, "nowhere is no prepared set"),
@@ -140,7 +143,7 @@ def test_a_resumed_training_ends_as_an_uninterrupted_one(tmp_path: Path, monkeyp
         ({"method": "barier"}, "there is no method 'barier'"),
         (
             {"log_barrier.weights": {"strip": 2.0}},
-            "log_barrier.weights: there is no limit 'strip'; the limits are strips, outside, size",
+            "log_barrier.weights: there is no limit 'strip'; there are: strips, outside, size, given_size, centroid",
         ),
     ],
 )
@@ -272,3 +275,18 @@ def test_somebody_without_any_mask_can_train(tmp_path: Path, capsys: pytest.Capt
         said = capsys.readouterr().err
         assert "There is no case for validation: limits are counted on the training images, without Dice." in said
         assert "DSC ?, limits satisfied" in said
+
+
+def test_sizes_and_centroids_alone_train_too(tmp_path: Path) -> None:
+    """The synthetic task's limits on real images, without a box; the default weight of strips does no harm."""
+    make_prepared(tmp_path / "set", cases=6, shape=(8, 32, 32))
+    asked = settings(tmp_path / "set", TrainSettings)
+    limits = replace(asked.limits, box=False, size_slack=0.1, centroid_slack=3.0)
+    barrier = replace(asked.log_barrier, t=1.0, final_t=5.0, final_temperature=0.1)
+    training = replace(TRAINING, epochs=25, lr=0.05, prior=0.01)  # as the synthetic task has them
+    asked = replace(asked, limits=limits, log_barrier=barrier, training=training)
+    train_on_boxes(asked, tmp_path / "run", console=QUIET)
+    epochs = rows(tmp_path / "run" / "metrics.csv")
+    assert max(float(row["dice"]) for row in epochs) > 0.8
+    assert "satisfaction/given_size" in epochs[0]
+    assert "satisfaction/strips" not in epochs[0]

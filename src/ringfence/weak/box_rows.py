@@ -22,7 +22,8 @@ from ringfence.weak.annotations import (
     read_sizes,
 )
 from ringfence.weak.annotations.from_masks import boxes_from_masks
-from ringfence.weak.box_settings import BoxDataSettings
+from ringfence.weak.box_settings import BoxDataSettings, LimitSettings
+from ringfence.weak.labels import centroid_bounds, size_bounds
 from ringfence.weak.prepared import Case, PreparedSet
 from ringfence.weak.varying import cut
 
@@ -37,19 +38,30 @@ class Labels:
         boxes: from a file; None where boxes are taken from the masks.
         sizes: from a file; None where there are none.
         margin: pixels by which boxes may be too wide on every side.
+        size_slack: of size bounds taken from the masks, as a share; None where there are none.
+        centroid_slack: of centroid bounds taken from the masks, in pixels; None where there are none.
     """
 
     boxes: list[BoxNote] | None
     sizes: list[SizeNote] | None
     margin: int
+    size_slack: float | None
+    centroid_slack: float | None
 
 
-def read_labels(data: BoxDataSettings, prepared: PreparedSet) -> Labels:
+def read_labels(data: BoxDataSettings, limits: LimitSettings, prepared: PreparedSet) -> Labels:
     """The weak labels that the settings name."""
+    for name in ("size_slack", "centroid_slack"):
+        if getattr(limits, name) is not None and not any(case.masked for case in prepared.of("train")):
+            raise ValueError(f"limits.{name} is about masks, and no training case of {prepared.path} has one")
+    if data.sizes is not None and limits.size_slack is not None:
+        raise ValueError("sizes are bounded by data.sizes or by limits.size_slack: give one of them")
     return Labels(
         None if data.boxes is None else read_boxes(data.boxes, prepared),
         None if data.sizes is None else read_sizes(data.sizes, prepared),
         data.margin,
+        limits.size_slack,
+        limits.centroid_slack,
     )
 
 
@@ -82,6 +94,7 @@ def tile_rows(prepared: PreparedSet, cases: Sequence[Case], labels: Labels, patc
         for start in torch.cartesian_prod(*(torch.tensor(list(one)) for one in starts)):
             tile = volume | cut(volume["box"], volume["whole"], start, torch.tensor(patch))
             tile |= {"image": image, "mask": mask, "judged": judged}
+            tile |= {name: volume[name] - start for name in ("centroid_low", "centroid_high") if name in volume}
             for axis, (first, size) in enumerate(zip(start.tolist(), patch, strict=True)):
                 for name in ("image", "mask", "judged"):
                     tile[name] = tile[name].narrow(tile[name].ndim - 3 + axis, first, size)
@@ -103,7 +116,7 @@ def _case_rows(prepared: PreparedSet, case: Case, number: int, labels: Labels) -
     if labels.sizes is not None:
         low, high = place_sizes(labels.sizes, case, prepared.size, classes)
         rows |= {"size_low": torch.from_numpy(low), "size_high": torch.from_numpy(high)}
-    return rows
+    return rows | _bounds(mask, case, labels)
 
 
 def _volume(prepared: PreparedSet, case: Case, number: int, labels: Labels) -> Rows:
@@ -123,7 +136,22 @@ def _volume(prepared: PreparedSet, case: Case, number: int, labels: Labels) -> R
     if labels.sizes is not None:
         low, high = place_volume_sizes(labels.sizes, case, prepared.size, classes)
         rows |= {"size_low": torch.from_numpy(low)[None], "size_high": torch.from_numpy(high)[None]}
-    return rows
+    return rows | _bounds(mask, case, labels)
+
+
+def _bounds(mask: Tensor, case: Case, labels: Labels) -> Rows:
+    """What the masks say about sizes and centroids, if asked; a case without a mask has no bounds."""
+    bounds: Rows = {}
+    if labels.size_slack is not None:
+        size = size_bounds(mask, labels.size_slack)
+        bounds |= {"size_low": size.low, "size_high": size.high}
+    if labels.centroid_slack is not None:
+        centroid = centroid_bounds(mask, labels.centroid_slack)
+        bounds |= {"centroid_low": centroid.low, "centroid_high": centroid.high}
+    if not case.masked:
+        infinite = {"low": -torch.inf, "high": torch.inf}
+        bounds = {name: torch.full_like(one, infinite[name.partition("_")[2]]) for name, one in bounds.items()}
+    return bounds
 
 
 def _labelled(image: Tensor, mask: Tensor, box: Tensor, margin: int) -> Rows:

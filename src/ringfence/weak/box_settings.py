@@ -39,9 +39,16 @@ class BoxDataSettings:
 class LimitSettings:
     """The limits: strips across the box hold at least their width, nothing is outside, and no more than the box."""
 
+    box: bool = option(True, "ask for these three; false leaves sizes and centroids alone")
     strip_width: int = option(5, "pixels; every strip of that width across the box holds at least as many")
     size_low: float | None = option(None, "the object is at least this share of its box; no limit unless given")
     size_high: float = option(1.0, "the object is at most this share of its box")
+    size_slack: float | None = option(
+        None, "the size is (1 ± this) × the true one, as in the synthetic task; no such limit unless given"
+    )
+    centroid_slack: float | None = option(
+        None, "the centroid is the true one ± this many pixels along each axis; no such limit unless given"
+    )
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -16,6 +17,8 @@ from ringfence.weak.prepared import read_prepared
 from ringfence.weak.settings import Unit
 from ringfence.weak.task import Limits, Task
 from ringfence.weak.varying import augmented, patches
+
+LIMITS: Final = ("strips", "outside", "size", "given_size", "centroid")
 
 
 @dataclass(frozen=True)
@@ -33,36 +36,39 @@ class BoxTask(Task):
     asked: LimitSettings
     augment: AugmentSettings
 
+    @property
+    def limit_names(self) -> tuple[str, ...]:
+        """Those that are asked for, of ``LIMITS``."""
+        given = {"given_size": "size_low", "centroid": "centroid_low"}
+        return tuple(name for name in LIMITS if (given[name] in self.train if name in given else self.asked.box))
+
     def limits(self, unit: Unit) -> Limits:
         """Σ of each strip of width w >= w; Σ outside of the box <= 0; V <= |box| (times the shares asked for).
 
-        In ``relative`` units a strip is measured in its width, and the other two in the box's size.
+        And, where rows have bounds, low <= V <= high (``given_size``) and low <= C <= high (``centroid``). In
+        ``relative`` units a strip is measured in its width, a centroid in the box's mean side, the others in the
+        box's size.
         """
         asked = self.asked
 
         def limits(region: Region, batch: Batch) -> dict[str, Residual]:
-            box = batch["box"]
-            area = (box[..., 1] - box[..., 0]).prod(dim=-1).to(region.size)
-            strips = region.strips(shrunk(box, batch["margin"]), asked.strip_width)
-            there = strips.mask & batch["whole"].unsqueeze(-1)
-            relative = unit == "relative"
-            content = area.clamp(min=1.0) if relative else 1.0
-            residuals = {
-                "strips": at_least(
-                    strips.sums, strips.widths, mask=there, scale=strips.widths if relative else 1.0
-                ),
-                "outside": at_most(region.outside(box), 0.0, scale=content),
-            }
-            if asked.size_low is None:
-                residuals["size"] = at_most(region.size, asked.size_high * area, mask=area > 0, scale=content)
-            else:  # a box that was cut holds another share of its object
-                uncut = (area > 0) & batch["whole"].all(dim=-1)
-                low, high = asked.size_low * area, asked.size_high * area
-                residuals["size"] = between(region.size, low, high, mask=uncut, scale=content)
+            residuals = _in_box(region, batch, asked, unit) if asked.box else {}
+            # of an object that was cut, neither size nor centroid is known
+            known = batch["whole"].all(dim=-1)
+            area = _area(batch["box"], region)
             if "size_low" in batch:
-                known = batch["whole"].all(dim=-1)
+                scale = area.clamp(min=1.0) if unit == "relative" else 1.0
                 residuals["given_size"] = between(
-                    region.size, batch["size_low"], batch["size_high"], mask=known, scale=content
+                    region.size, batch["size_low"], batch["size_high"], mask=known, scale=scale
+                )
+            if "centroid_low" in batch:
+                side = area.clamp(min=1.0).pow(1.0 / region.axes).unsqueeze(-1) if unit == "relative" else 1.0
+                residuals["centroid"] = between(
+                    region.centroid,
+                    batch["centroid_low"],
+                    batch["centroid_high"],
+                    mask=known.unsqueeze(-1),
+                    scale=side,
                 )
             return residuals
 
@@ -78,10 +84,6 @@ class BoxTask(Task):
             batch = patches(batch, self.space)
         return augmented(batch, self.augment)
 
-    def example(self) -> Batch:
-        """One training row, as trained on."""
-        return self.varied({name: tensor[:1] for name, tensor in self.train.items()})
-
     def pictured(self, count: int) -> list[int]:
         """The slice with the largest box of each of the first cases."""
         case, box = self.validation["case"], self.validation["box"]
@@ -90,6 +92,33 @@ class BoxTask(Task):
         return [
             int(torch.where(case == one, area, -1).argmax()) for one in case.unique(sorted=True)[:count].tolist()
         ]
+
+
+def _in_box(region: Region, batch: Batch, asked: LimitSettings, unit: Unit) -> dict[str, Residual]:
+    """The paper's three."""
+    box, whole = batch["box"], batch["whole"]
+    area = _area(box, region)
+    strips = region.strips(shrunk(box, batch["margin"]), asked.strip_width)
+    there = strips.mask & whole.unsqueeze(-1)
+    relative = unit == "relative"
+    content = area.clamp(min=1.0) if relative else 1.0
+    residuals = {
+        "strips": at_least(strips.sums, strips.widths, mask=there, scale=strips.widths if relative else 1.0),
+        "outside": at_most(region.outside(box), 0.0, scale=content),
+    }
+    low, high = asked.size_low, asked.size_high
+    some = area > 0
+    if low is not None or high < 1.0:  # what is left of a box that was cut may hold another share of the object
+        some = some & whole.all(dim=-1)
+    if low is None:
+        residuals["size"] = at_most(region.size, high * area, mask=some, scale=content)
+    else:
+        residuals["size"] = between(region.size, low * area, high * area, mask=some, scale=content)
+    return residuals
+
+
+def _area(boxes: Tensor, region: Region) -> Tensor:
+    return (boxes[..., 1] - boxes[..., 0]).prod(dim=-1).to(region.size)
 
 
 def shrunk(boxes: Tensor, margin: Tensor) -> Tensor:
@@ -109,7 +138,7 @@ def box_task(settings: BoxSettings) -> BoxTask:
     if not cases:
         raise ValueError(f"{prepared.path} has no case for training")
     judges = prepared.of("validation") or cases
-    labels = read_labels(settings.data, prepared)
+    labels = read_labels(settings.data, settings.limits, prepared)
     patch = checked_patch(settings.data.patch)
     if patch is None:
         train, validation = (slice_rows(prepared, some, labels) for some in (cases, judges))

@@ -14,9 +14,8 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from ringfence.segmentation import Region
 from ringfence.weak.box_settings import BoxCompareSettings, BoxSettings, TrainSettings
-from ringfence.weak.box_task import BoxTask, box_task
+from ringfence.weak.box_task import LIMITS, BoxTask, box_task
 from ringfence.weak.model_file import MODEL
 from ringfence.weak.networks import build_network, check_network
 from ringfence.weak.prepared import MANIFEST, checksum, read_prepared
@@ -58,6 +57,7 @@ def compare_synthetic(
             "data.centroid_slack": 1.0 if data.centroid_slack is None else data.centroid_slack,
         },
     )
+    _check_weights(settings, settings.methods, ("size", "centroid"))
     # impossible sizes are refused before a folder is made
     example = synthetic_task(replace(data, train=1, validation=1), seed=0)
     about = {"task": "synthetic"}
@@ -102,26 +102,24 @@ def checked_box_task(settings: BoxSettings, methods: Sequence[str], seeds: Seque
     positive = {"limits.strip_width": limits.strip_width, "limits.size_high": limits.size_high}
     _check(settings, methods, seeds, positive)
     shares = {f"augment.{name}": getattr(augment, name) for name in ("shift", "scale", "intensity")}
-    shares["limits.size_low"] = limits.size_low or 0.0
+    shares |= {"limits.size_low": limits.size_low or 0.0, "limits.size_slack": limits.size_slack or 0.0}
     for name, share in shares.items():
         if not 0.0 <= share < 1.0:
             raise ValueError(f"{name} is a share from 0 to below 1, got {share}")
     if limits.size_low is not None and limits.size_low > limits.size_high:
         raise ValueError(f"limits.size_low {limits.size_low} is above limits.size_high {limits.size_high}")
+    if not limits.box and settings.data.sizes is None and limits.size_slack is limits.centroid_slack is None:
+        raise ValueError(
+            "there is no limit: with limits.box false, give limits.size_slack, centroid_slack or data.sizes"
+        )
+    if limits.centroid_slack is not None and not limits.centroid_slack > 0.0:
+        raise ValueError(f"limits.centroid_slack must be above 0, got {limits.centroid_slack}")
     if settings.data.margin < 0:
         raise ValueError(f"data.margin must not be negative, got {settings.data.margin}")
     if not settings.data.prepared:
         raise ValueError("data.prepared: which prepared set? Name the folder that `ringfence prepare` wrote")
-    task = box_task(settings)
-    known = task.limits("pixels")(Region(torch.zeros(1, 1 + len(task.classes), *task.space)), task.example())
-    for method in methods:
-        weights = getattr(getattr(settings, method), "weights", {})
-        unknown = sorted(set(weights) - set(known))
-        if unknown:
-            raise ValueError(
-                f"{method}.weights: there is no limit '{unknown[0]}'; the limits are {', '.join(known)}"
-            )
-    return task
+    _check_weights(settings, methods, LIMITS)
+    return box_task(settings)
 
 
 def _about(settings: BoxSettings) -> dict[str, str]:
@@ -225,6 +223,13 @@ def _check(
             make_fence(method, settings, samples=1)
         except ValueError as error:
             raise ValueError(f"{method}: {error}") from error
+
+
+def _check_weights(settings: ExperimentSettings, methods: Sequence[str], known: Sequence[str]) -> None:
+    for method in methods:
+        for name in getattr(getattr(settings, method), "weights", {}):
+            if name not in known:
+                raise ValueError(f"{method}.weights: there is no limit '{name}'; there are: {', '.join(known)}")
 
 
 def _bytes_needed(task: Task, network: nn.Module, trainings: int) -> int:

@@ -27,6 +27,11 @@ class SyntheticTask(Task):
 
     slack: float
 
+    @property
+    def limit_names(self) -> tuple[str, ...]:
+        """Two."""
+        return "size", "centroid"
+
     def limits(self, unit: Unit) -> Limits:
         """0.9 τ <= size <= 1.1 τ and τ - 20 px <= centroid <= τ + 20 px (with the default slacks), per image.
 

@@ -40,6 +40,11 @@ class Task(ABC):
     space: tuple[int, ...]
     labels: tuple[int, ...] = field(default=(), kw_only=True)
 
+    @property
+    @abstractmethod
+    def limit_names(self) -> tuple[str, ...]:
+        """What the limits are called."""
+
     @abstractmethod
     def limits(self, unit: Unit) -> Limits:
         """The limits, with residuals measured in ``unit``."""

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -37,11 +37,19 @@ PICTURES: Final = 5
 """How many validation images are kept with their predictions."""
 
 
-def make_fence(method: str, settings: ExperimentSettings, samples: int) -> Method | None:
-    """The method of a row of the table; None for full supervision. Losses are means over the batch's images."""
+def make_fence(method: str, settings: ExperimentSettings, samples: int, names: Sequence[str] = ()) -> Method | None:
+    """The method of a row of the table; None for full supervision. Losses are means over the batch's images.
+
+    Args:
+        method: which.
+        settings: of all of them.
+        samples: how many training images there are.
+        names: of the limits; weights of others are left out.
+    """
     own = getattr(settings, method)
+    weights = {name: weight for name, weight in getattr(own, "weights", {}).items() if name in names}
     # Residuals are ours, and so are the indices; the module looks at the loss once an epoch.
-    usual: Options = {"reduction": "batchmean", "validate": False, "weights": getattr(own, "weights", {})}
+    usual: Options = {"reduction": "batchmean", "validate": False, "weights": weights}
     if method == "lagrangian":
         return Lagrangian(own.dual_lr, samples=samples, **usual)
     if method == "relu_lagrangian":
@@ -79,7 +87,7 @@ def make_module(settings: ExperimentSettings, task: Task, method: str, seed: int
         network.compile()
     return WeakSegmentation(
         Tempered(network, len(task.classes), training.prior),
-        make_fence(method, settings, len(task.train["image"])),
+        make_fence(method, settings, len(task.train["image"]), task.limit_names),
         task.limits(getattr(own, "unit", "pixels")),
         task.train,
         task.validation,

@@ -31,13 +31,19 @@ def augmented(batch: Batch, settings: AugmentSettings) -> Batch:
     varied["image"] = _brightened(_moved(images, scale, shift, "bilinear"), settings.intensity)
     if "mask" in batch:
         varied["mask"] = _moved(batch["mask"], scale, shift, "nearest") > 0
+    size = torch.tensor(images.shape[2:], device=images.device)
     if "box" in batch:
-        size = torch.tensor(images.shape[2:], device=images.device)
         varied |= _moved_boxes(batch["box"], batch["whole"], scale, shift, size)
         varied["margin"] = (batch["margin"] * scale.abs().amax(dim=1)).ceil().long()
     if "size_low" in batch:
         content = scale.abs().prod(dim=1, keepdim=True)
         varied |= {name: batch[name] * content for name in ("size_low", "size_high")}
+    if "centroid_low" in batch:
+        bounds = torch.stack([batch["centroid_low"], batch["centroid_high"]], dim=-1)
+        moved = (
+            _moved_edges(bounds + 0.5, scale, shift, size) - 0.5
+        )  # a pixel's middle is half a pixel from its edge
+        varied["centroid_low"], varied["centroid_high"] = moved.unbind(dim=-1)
     return varied
 
 
@@ -65,7 +71,8 @@ def patches(batch: Batch, size: Sequence[int]) -> Batch:
     row = torch.arange(rows, device=box.device).view(rows, *[1] * axes)
     window: tuple[Tensor | slice, ...] = (row, slice(None), *places)
     cropped = {name: batch[name][window].movedim(-1, 1) for name in ("image", "mask")}
-    return batch | cropped | cut(box, batch["whole"], start[:, None], wanted)
+    moved = {name: batch[name] - start[:, None] for name in ("centroid_low", "centroid_high") if name in batch}
+    return batch | cropped | moved | cut(box, batch["whole"], start[:, None], wanted)
 
 
 def cut(boxes: Tensor, whole: Tensor, start: Tensor, size: Tensor) -> dict[str, Tensor]:
@@ -113,12 +120,17 @@ def _moved(images: Tensor, scale: Tensor, shift: Tensor, mode: str) -> Tensor:
 
 
 def _moved_boxes(boxes: Tensor, whole: Tensor, scale: Tensor, shift: Tensor, size: Tensor) -> dict[str, Tensor]:
-    middle = size / 2
-    edges = (boxes - middle[:, None]) * scale[:, None, :, None] + (middle + shift * size)[:, None, :, None]
     # a pixel belongs to the box if its centre does
-    moved = (edges.sort(dim=-1).values - 0.5).ceil().long()
+    moved = (_moved_edges(boxes, scale, shift, size) - 0.5).ceil().long()
     there = (boxes[..., 1] > boxes[..., 0]).all(dim=-1)
     return cut(moved * there[..., None, None], whole, torch.zeros_like(size), size)
+
+
+def _moved_edges(intervals: Tensor, scale: Tensor, shift: Tensor, size: Tensor) -> Tensor:
+    """Where the ends of intervals ``[B, K, axes, 2]`` get to, lower end first."""
+    middle = size / 2
+    ends = (intervals - middle[:, None]) * scale[:, None, :, None] + (middle + shift * size)[:, None, :, None]
+    return ends.sort(dim=-1).values
 
 
 def _brightened(images: Tensor, strength: float) -> Tensor:
