@@ -95,7 +95,7 @@ def test_a_printed_config_reads_back_as_itself(
         ("train tiny.yaml --data.prepared set --data.margin -1", "data.margin must not be negative, got -1"),
         ("train tiny.yaml --data.prepared set --limits.strip_width 0", "limits.strip_width must be above 0, got 0"),
         ("train tiny.yaml --data.prepared set --limits.size_low 2", "limits.size_low is a share from 0 to below 1, got 2.0"),
-        ("train tiny.yaml --data.prepared set --log_barrier.weights.stripes 2", "log_barrier.weights: there is no limit 'stripes'; the limits are strips, outside, size"),
+        ("train tiny.yaml --data.prepared set --log_barrier.weights.stripes 2", "log_barrier.weights: there is no limit 'stripes'; there are: strips, outside, size, given_size, centroid"),
         ("train --resume", "--resume needs --out FOLDER: which run should go on?"),
         ("train --out nowhere --resume", "nowhere holds no run (there is no config.yaml in it)"),
         ("compare promise12", "data.prepared: which prepared set?"),
