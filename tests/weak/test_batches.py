@@ -35,3 +35,8 @@ def test_an_order_does_not_touch_the_global_random_numbers() -> None:
     before = torch.get_rng_state()
     list(Batches({"x": torch.zeros(50)}, 7, seed=3))
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_batches_may_go_elsewhere_than_where_rows_are() -> None:
+    batches = Batches({"x": torch.arange(4)}, 2, device=torch.device("meta"))
+    assert all(tensor.device.type == "meta" for batch in batches for tensor in batch.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +24,9 @@ TASK = synthetic_task(DataSettings(size=24, train=6, validation=4), seed=3)
 def module(fence: rf.Method | None, unit: str = "pixels", **options: object) -> WeakSegmentation:
     torch.manual_seed(0)
     network = Tempered(nn.Conv2d(1, 2, 5, padding="same"), prior=0.05)
-    return WeakSegmentation(network, fence, TASK.limits(unit), TASK.train, TASK.validation, **options)
+    made = WeakSegmentation(network, fence, TASK.limits(unit), TASK.train, TASK.validation, **options)
+    made._trainer = SimpleNamespace(current_epoch=0)
+    return made
 
 
 @pytest.mark.parametrize("unit", ["pixels", "relative"])
@@ -107,3 +110,8 @@ def test_dice_of_patients_is_that_of_their_whole_volumes() -> None:
             found = ((labels[rows] == 1 + place) & judged[rows]).float()[None, None]
             true = (masks[rows, place] & judged[rows]).float()[None, None]
             assert scores[number, place].item() == pytest.approx(compute_dice(found, true).item(), rel=1e-6)
+
+
+def test_masks_are_not_even_at_hand_without_supervision() -> None:
+    assert "mask" not in next(iter(module(rf.Penalty()).train_dataloader()))
+    assert "mask" in next(iter(module(None, supervised=True).train_dataloader()))

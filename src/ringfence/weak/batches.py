@@ -13,14 +13,16 @@ Batch = dict[str, Tensor]
 class Batches:
     """Rows of tensors, a batch at a time, with their numbers as ``index``.
 
-    A data loader for sets that fit the device: rows are gathered there, by one kernel a tensor. The order of an
-    epoch depends on the seed and the epoch's number alone, so a resumed run sees what it would have seen.
+    A data loader for sets that fit into memory: rows are gathered where they are, by one kernel a tensor, which is
+    fastest on the device that trains. The order of an epoch depends on the seed and the epoch's number alone, so a
+    resumed run sees what it would have seen.
 
     Args:
         rows: tensors of equal length by name.
         batch_size: rows a batch; the last one may have fewer.
         seed: shuffles; None keeps the order.
         epoch: asked for the number of the epoch at the beginning of each.
+        device: where batches go, if not where the rows are.
     """
 
     def __init__(
@@ -29,8 +31,10 @@ class Batches:
         batch_size: int,
         seed: int | None = None,
         epoch: Callable[[], int] = lambda: 0,
+        device: torch.device | None = None,
     ) -> None:
         self.rows = dict(rows)
+        self._device = device
         self.batch_size = batch_size
         self._seed, self._epoch = seed, epoch
         self._count = len(next(iter(self.rows.values())))
@@ -39,9 +43,10 @@ class Batches:
         return -(-self._count // self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
-        device = next(iter(self.rows.values())).device
-        for index in self._order().to(device).split(self.batch_size):
-            yield {name: tensor[index] for name, tensor in self.rows.items()} | {"index": index}
+        here = next(iter(self.rows.values())).device
+        for index in self._order().to(here).split(self.batch_size):
+            batch = {name: tensor[index] for name, tensor in self.rows.items()} | {"index": index}
+            yield {name: tensor.to(self._device or here) for name, tensor in batch.items()}
 
     def _order(self) -> Tensor:
         if self._seed is None:

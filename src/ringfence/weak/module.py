@@ -173,8 +173,9 @@ class WeakSegmentation(pl.LightningModule):
         apart = ("index", "mask") if self.fence else [name for name in batch if name != "image"]
         read = {name: tensor for name, tensor in batch.items() if name not in apart}
         dtype = torch.bfloat16 if "bf16" in str(self.trainer.precision) else None
-        shape = batch["mask"].shape
-        logits = torch.zeros(shape[0], 1 + shape[1], *shape[2:], device=self.device, requires_grad=True)
+        rows, _, *space = batch["image"].shape
+        channels = 1 + self._validation["mask"].shape[1]
+        logits = torch.zeros(rows, channels, *space, device=self.device, requires_grad=True)
         limits = self.limits
         self._like = {} if self.fence is None else limits(Region(logits), read)
 
@@ -202,14 +203,23 @@ class WeakSegmentation(pl.LightningModule):
         return torch.optim.Adam(self.network.parameters(), lr=self.lr, betas=BETAS, fused=True)
 
     def train_dataloader(self) -> Batches:
-        """The training set on the module's device, in a new order each epoch."""
-        rows = {name: tensor.to(self.device) for name, tensor in self._train.items()}
-        return Batches(rows, self.batch_size, seed=self.seed, epoch=lambda: self.current_epoch)
+        """The training set in a new order each epoch; without its masks, unless they are what it learns from."""
+        rows = {name: tensor for name, tensor in self._train.items() if self.supervised or name != "mask"}
+        return Batches(
+            self._near(rows), self.batch_size, seed=self.seed, epoch=lambda: self.current_epoch, device=self.device
+        )
 
     def val_dataloader(self) -> Batches:
-        """The validation set on the module's device."""
-        rows = {name: tensor.to(self.device) for name, tensor in self._validation.items()}
-        return Batches(rows, VALIDATION_BATCH)
+        """The validation set."""
+        return Batches(self._near(self._validation), VALIDATION_BATCH, device=self.device)
+
+    def _near(self, rows: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Rows on the module's device if half of what is free there holds them; else where they are."""
+        if self.device.type == "cuda":
+            needed = sum(tensor.nbytes for tensor in rows.values())
+            if needed > torch.cuda.mem_get_info(self.device)[0] // 2:
+                return rows
+        return {name: tensor.to(self.device) for name, tensor in rows.items()}
 
 
 def overlap(logits: Tensor, masks: Tensor, judged: Tensor | None = None) -> Tensor:

@@ -70,7 +70,7 @@ def patches(batch: Batch, size: Sequence[int]) -> Batch:
     ]
     row = torch.arange(rows, device=box.device).view(rows, *[1] * axes)
     window: tuple[Tensor | slice, ...] = (row, slice(None), *places)
-    cropped = {name: batch[name][window].movedim(-1, 1) for name in ("image", "mask")}
+    cropped = {name: batch[name][window].movedim(-1, 1) for name in ("image", "mask") if name in batch}
     moved = {name: batch[name] - start[:, None] for name in ("centroid_low", "centroid_high") if name in batch}
     return batch | cropped | moved | cut(box, batch["whole"], start[:, None], wanted)
 
