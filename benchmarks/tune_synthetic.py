@@ -94,7 +94,7 @@ def shortened(settings: SyntheticSettings, epochs: int | None) -> SyntheticSetti
     if epochs is None:
         return settings
     barrier = settings.log_barrier
-    mu = barrier.mu ** (settings.training.epochs / epochs)
+    mu = (barrier.mu or 1.0) ** (settings.training.epochs / epochs)
     return replace(
         settings, training=replace(settings.training, epochs=epochs), log_barrier=replace(barrier, mu=mu)
     )

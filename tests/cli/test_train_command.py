@@ -91,7 +91,7 @@ def test_a_printed_config_reads_back_as_itself(
         ("train --data.prepared set --method barrier", "there is no method 'barrier'; did you mean 'log_barrier'?"),
         ("train nowhere.yaml", "--config nowhere.yaml: No such file or directory"),
         ("train tiny.yaml --data.prepared set --data.boxes nowhere.csv", "nowhere.csv does not exist; a file with boxes is needed"),
-        ("train tiny.yaml --data.prepared set --data.patch 8 8", "data.patch is three numbers: slices, rows and columns of a patch; got [8, 8]"),
+        ("train tiny.yaml --data.prepared set --data.patch 8 8", "data.patch is three numbers: slices, rows and columns of a patch, at most [32, 48, 40]"),
         ("train tiny.yaml --data.prepared set --data.margin -1", "data.margin must not be negative, got -1"),
         ("train tiny.yaml --data.prepared set --limits.strip_width 0", "limits.strip_width must be above 0, got 0"),
         ("train tiny.yaml --data.prepared set --limits.size_low 2", "limits.size_low is a share from 0 to below 1, got 2.0"),

@@ -199,3 +199,16 @@ def test_as_constraints_in_a_fence() -> None:
 def test_bad_input(call, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+def test_strips_keep_off_the_ends_of_a_loose_box_but_go_through_all_of_it() -> None:
+    logits = torch.randn(1, 2, 9, 11)
+    box = torch.tensor([[[[1, 8], [2, 10]]]])
+    strips = Region(logits).strips(box, width=3, margin=torch.tensor([[2, 1]]))
+    inside = torch.softmax(logits, dim=1)[0, 1, 1:8, 2:10]
+    rows, columns = inside.sum(dim=1)[2:5], inside.sum(dim=0)[1:7]
+    torch.testing.assert_close(strips.sums[0, 0, 0, :1], rows.sum()[None])
+    torch.testing.assert_close(strips.sums[0, 0, 1, :2], columns.view(2, 3).sum(dim=1))
+    assert strips.mask[0, 0].sum(dim=-1).tolist() == [1, 2]
+    gone = Region(logits).strips(box, width=3, margin=torch.tensor([[4, 0]]))
+    assert gone.mask[0, 0].any(dim=-1).tolist() == [False, True]

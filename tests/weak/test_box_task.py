@@ -15,7 +15,7 @@ from ringfence.segmentation import Region
 from ringfence.weak.annotations import notes_from_boxes, write_boxes_csv
 from ringfence.weak.annotations.from_masks import boxes_from_masks
 from ringfence.weak.box_settings import BoxDataSettings, BoxSettings, LimitSettings
-from ringfence.weak.box_task import LIMITS, box_task, shrunk
+from ringfence.weak.box_task import LIMITS, box_task
 
 
 def settings(folder: Path, limits: LimitSettings | None = None, **data: object) -> BoxSettings:
@@ -125,8 +125,6 @@ def test_a_margin_widens_boxes_and_strips_stay_true(tmp_path: Path) -> None:
     logits = 200.0 * torch.cat([~mask, mask], dim=1).float()
     for residual in loose.limits("pixels")(Region(logits), loose.train).values():
         assert float(residual.violation.max()) <= 1e-3
-    assert shrunk(torch.tensor([[[[2, 9], [4, 7]]]]), torch.tensor([2])).tolist() == [[[[0, 0], [0, 0]]]]
-    assert shrunk(torch.tensor([[[[2, 9], [4, 9]]]]), torch.tensor([2])).tolist() == [[[[4, 7], [6, 7]]]]
 
 
 def test_sizes_from_a_file_become_a_limit(tmp_path: Path) -> None:
@@ -186,3 +184,65 @@ def test_bounds_need_masks_and_one_source(tmp_path: Path) -> None:
         box_task(
             settings(tmp_path / "set", sizes=str(tmp_path / "sizes.csv"), limits=LimitSettings(size_slack=0.1))
         )
+
+
+@pytest.mark.parametrize("border", [False, True])
+def test_strips_of_a_loose_box_go_through_all_of_it(tmp_path: Path, border: bool) -> None:
+    """A C: the middle of its right side is empty, and a strip that were cut there would meet nothing."""
+    prepared = make_prepared(tmp_path, shape=(3, 24, 20))
+    for case in prepared.cases:
+        image, mask = prepared.load(case)
+        mask[:] = 0
+        top = 0 if border else 4
+        mask[:, top : top + 14, 3:15] = 1
+        mask[:, top + 2 : top + 12, 5:15] = 0
+        np.savez(tmp_path / case.file, image=image, mask=mask)
+    for margin in (0, 2, 3):
+        task = box_task(settings(tmp_path, margin=margin))
+        mask = task.train["mask"]
+        logits = 200.0 * torch.cat([~mask, mask], dim=1).float()
+        residuals = task.limits("pixels")(Region(logits), task.train)
+        assert bool(residuals["strips"].present.any())
+        for name, residual in residuals.items():
+            assert float(residual.violation.max()) <= 1e-3, name
+
+
+def test_a_margin_that_leaves_no_strip_is_refused(tmp_path: Path) -> None:
+    make_prepared(tmp_path)
+    with pytest.raises(ValueError, match="data.margin 50 leaves no strip across any box"):
+        box_task(settings(tmp_path, margin=50))
+
+
+def test_resized_boxes_are_loose_within_slices_only(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path / "set", shape=(6, 24, 20))
+    larger = tuple(replace(case, shape=(6, 48, 40)) for case in prepared.cases)
+    replace(prepared, cases=larger).write_manifest()
+    header = "case,slice,class,row_low,row_high,column_low,column_high"
+    lines = [f"{case.name},{number},class 1,9,31,11,30" for case in larger for number in (2, 3)]
+    (tmp_path / "boxes.csv").write_text("\n".join([header, *lines]))
+    for patch, expected in ((None, [1, 1]), ([4, 24, 20], [0, 1, 1])):
+        task = box_task(settings(tmp_path / "set", boxes=str(tmp_path / "boxes.csv"), patch=patch))
+        assert task.train["margin"][0].tolist() == expected
+
+
+def test_relative_residuals_of_empty_slices_are_shares_of_the_image(tmp_path: Path) -> None:
+    make_prepared(tmp_path)
+    task = box_task(settings(tmp_path))
+    empty = (task.train["box"][..., 1] == 0).all(dim=-1)[:, 0]
+    assert bool(empty.any())
+    logits = torch.zeros(len(empty), 2, 24, 20)
+    outside = task.limits("relative")(Region(logits), task.train)["outside"].f[empty]
+    torch.testing.assert_close(outside, torch.full_like(outside, 0.5))
+
+
+def test_labels_beyond_the_classes_are_refused(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path, classes=2)
+    replace(prepared, classes=("class 1",), labels=(1,)).write_manifest()
+    with pytest.raises(ValueError, match=r"label 2 in its mask, and 1 classes in manifest.json"):
+        box_task(settings(tmp_path))
+
+
+def test_a_patch_is_not_without_end(tmp_path: Path) -> None:
+    make_prepared(tmp_path)
+    with pytest.raises(ValueError, match=r"at most \[32, 48, 40\] for volumes of up to \[6, 24, 20\]"):
+        box_task(settings(tmp_path, patch=[4, 16000, 16000]))

@@ -18,6 +18,7 @@ from ringfence.cli import main
 from ringfence.cli.settings import parse, settings_from, settings_parser
 from ringfence.weak.box_settings import BoxCompareSettings, BoxDataSettings, BoxSettings, TrainSettings
 from ringfence.weak.compare import compare_boxes, train_on_boxes
+from ringfence.weak.history import History
 from ringfence.weak.model_file import load_model, save_model
 from ringfence.weak.run_folder import OneRun
 from ringfence.weak.settings import METHODS, NetworkSettings, TrainingSettings
@@ -71,6 +72,7 @@ def test_volumes_train_in_patches(tmp_path: Path) -> None:
     model = train_on_boxes(asked, tmp_path / "run", console=QUIET)
     network, card = load_model(model)
     assert card.patch == (6, 20, 16)
+    assert card.size == (24, 20)  # of the slices, not of the patch: predict resizes to it
     assert network(torch.zeros(1, 1, 6, 20, 16)).shape == (1, 2, 6, 20, 16)
     assert float(rows(tmp_path / "run" / "metrics.csv")[-1]["satisfaction"]) <= 1.0
 
@@ -109,8 +111,6 @@ def test_a_resumed_training_ends_as_an_uninterrupted_one(tmp_path: Path, monkeyp
     asked = replace(settings(tmp_path / "set", TrainSettings), training=replace(TRAINING, epochs=3))
     whole = load_model(train_on_boxes(asked, tmp_path / "whole", console=QUIET))[0].state_dict()
 
-    from ringfence.weak.history import History
-
     original = History.on_train_epoch_start
 
     def stop(self: History, trainer: object, module: object) -> None:
@@ -136,6 +136,13 @@ def test_a_resumed_training_ends_as_an_uninterrupted_one(tmp_path: Path, monkeyp
         ({"limits.box": False}, "there is no limit: with limits.box false, give limits.size_slack"),
         ({"limits.size_slack": 1.5}, "limits.size_slack is a share from 0 to below 1, got 1.5"),
         ({"limits.centroid_slack": 0.0}, "limits.centroid_slack must be above 0"),
+        (
+            {"log_barrier.weights": {"strips": -1.0}},
+            "log_barrier: the weight of 'strips' must be finite and not negative",
+        ),
+        ({"training.prior": 1.5}, "training.prior is a share between 0 and 1"),
+        ({"log_barrier.mu": 1.5}, "log_barrier: t grows by mu, or to final_t: one of them must be null"),
+        ({"log_barrier.t": 0.0}, "log_barrier: t must be positive and finite"),
         ({"data.margin": -1}, "data.margin must not be negative"),
         ({"data.prepared": ""}, "data.prepared: which prepared set"),
         ({"data.prepared": "nowhere"}, "nowhere is no prepared set"),
@@ -273,7 +280,7 @@ def test_somebody_without_any_mask_can_train(tmp_path: Path, capsys: pytest.Capt
         assert last["dice"] == ""
         assert 0.0 <= float(last["satisfaction/strips"]) <= 1.0
         said = capsys.readouterr().err
-        assert "There is no case for validation: limits are counted on the training images, without Dice." in said
+        assert "No case for validation has a mask: limits are counted, and there is no Dice." in said
         assert "DSC ?, limits satisfied" in said
 
 
@@ -290,3 +297,66 @@ def test_sizes_and_centroids_alone_train_too(tmp_path: Path) -> None:
     assert max(float(row["dice"]) for row in epochs) > 0.8
     assert "satisfaction/given_size" in epochs[0]
     assert "satisfaction/strips" not in epochs[0]
+
+
+def test_a_case_without_a_mask_has_no_dice_and_no_supervision(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path / "set", cases=6)
+    cases = [
+        replace(case, split="validation" if number > 2 else "train") for number, case in enumerate(prepared.cases)
+    ]
+    header = "case,slice,class,row_low,row_high,column_low,column_high"
+    (tmp_path / "boxes.csv").write_text("\n".join([header, *(f"case{n},2,class 1,4,16,4,15" for n in range(6))]))
+    scores = []
+    for place in (4, None):
+        kept = [replace(case, masked=number != place) for number, case in enumerate(cases)]
+        if place is None:
+            del kept[4]  # the case that nobody judged is not there at all
+        replace(prepared, cases=tuple(kept)).write_manifest()
+        text = (tmp_path / "boxes.csv").read_text()
+        (tmp_path / "boxes.csv").write_text(text if place else text.replace("case4,2,class 1,4,16,4,15\n", ""))
+        asked = settings(tmp_path / "set", TrainSettings)
+        asked = replace(asked, data=replace(asked.data, boxes=str(tmp_path / "boxes.csv")))
+        train_on_boxes(asked, tmp_path / f"run-{place}", console=QUIET)
+        scores.append([row["dice"] for row in rows(tmp_path / f"run-{place}" / "metrics.csv")])
+    assert scores[0] == scores[1]
+    replace(
+        prepared, cases=tuple(replace(case, masked=number != 1) for number, case in enumerate(cases))
+    ).write_manifest()
+    with pytest.raises(ValueError, match="full_supervision learns from masks, and case1 has none"):
+        train_on_boxes(replace(asked, method="full_supervision"), tmp_path / "full", console=QUIET)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_all_that_is_measured_is_the_same_after_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    make_prepared(tmp_path / "set")
+    asked = replace(settings(tmp_path / "set", TrainSettings), method=method)
+    train_on_boxes(asked, tmp_path / "whole", console=QUIET)
+
+    def stop(self: object, trainer: object, module: object) -> None:
+        if module.current_epoch == 1:  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(History, "on_train_epoch_start", stop)
+    with pytest.raises(KeyboardInterrupt):
+        train_on_boxes(asked, tmp_path / "parts", console=QUIET)
+    monkeypatch.undo()
+    train_on_boxes(asked, tmp_path / "parts", resume=True, console=QUIET)
+    both = [rows(tmp_path / name / "metrics.csv") for name in ("whole", "parts")]
+    for row in (*both[0], *both[1]):
+        del row["seconds_train"], row["seconds_validation"]
+    assert both[0] == both[1]
+
+
+def test_resuming_with_other_boxes_is_refused(tmp_path: Path) -> None:
+    make_prepared(tmp_path / "set")
+    header = "case,slice,class,row_low,row_high,column_low,column_high\n"
+    file = tmp_path / "boxes.csv"
+    file.write_text(header + "".join(f"case{n},2,class 1,4,16,4,15\n" for n in range(3)))
+    asked = settings(tmp_path / "set", TrainSettings)
+    asked = replace(asked, data=replace(asked.data, boxes=str(file)))
+    train_on_boxes(asked, tmp_path / "run", console=QUIET)
+    file.write_text(file.read_text().replace("4,16", "5,16"))
+    with pytest.raises(ValueError, match="--resume: the run in .* began with another boxes"):
+        train_on_boxes(asked, tmp_path / "run", resume=True, console=QUIET)

@@ -101,10 +101,11 @@ def test_dice_of_empty_masks() -> None:
 def test_dice_of_patients_is_that_of_their_whole_volumes() -> None:
     """Against MONAI's, on the stacked slices."""
     logits, masks = torch.randn(7, 3, 6, 5), torch.rand(7, 2, 6, 5) < 0.4
-    case = torch.tensor([0, 0, 0, -1, 1, 1, 1])  # nobody judges the fourth row
+    case = torch.tensor([0, 0, 0, -2, 2, 2, 2])  # nobody judges the case of the fourth row
     judged = torch.rand(7, 6, 5) < 0.9
     scores = dice(overlap(logits, masks, judged), case)
     labels = logits.argmax(dim=1)
+    assert len(scores) == 2
     for number, rows in ((0, slice(0, 3)), (1, slice(4, 7))):
         for place in (0, 1):
             found = ((labels[rows] == 1 + place) & judged[rows]).float()[None, None]

@@ -116,3 +116,10 @@ def test_rows_with_different_columns_read_back(rows: list[dict[str, float]]) -> 
                 assert float(after[name]) == pytest.approx(before[name], rel=1e-5, abs=1e-300)
             else:
                 assert not after.get(name)
+
+
+def test_a_run_from_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
+    open_run_folder(tmp_path / "run", {"a": 1}, resume=False)
+    open_run_folder(tmp_path / "run", {"a": 1, "new": 2}, resume=True)
+    with pytest.raises(ValueError, match="a: was 1, now 3"):
+        open_run_folder(tmp_path / "run", {"a": 3, "new": 2}, resume=True)

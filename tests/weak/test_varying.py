@@ -33,7 +33,7 @@ def blobs(rows: int, space: tuple[int, ...], classes: int = 2) -> Batch:
         "mask": masks,
         "box": box,
         "whole": torch.ones(box.shape[:-1], dtype=torch.bool),
-        "margin": torch.zeros(rows, dtype=torch.long),
+        "margin": torch.zeros(rows, len(space), dtype=torch.long),
     }
 
 
@@ -135,12 +135,12 @@ def test_size_bounds_and_margins_scale_with_the_image() -> None:
     torch.manual_seed(5)
     batch = blobs(30, (64, 64), classes=1)
     size = batch["mask"].flatten(2).sum(dim=-1).float()
-    batch |= {"size_low": size, "size_high": size, "margin": torch.full((30,), 2)}
+    batch |= {"size_low": size, "size_high": size, "margin": torch.full((30, 2), 2)}
     varied = augmented(batch, AugmentSettings(flip=True, shift=0.0, scale=0.3, intensity=0.0))
     uncut = varied["whole"].all(dim=-1)
     now = varied["mask"].flatten(2).sum(dim=-1).float()
     torch.testing.assert_close(varied["size_low"][uncut], now[uncut], rtol=0.08, atol=4.0)
-    assert set(varied["margin"].tolist()) <= {2, 3}
+    assert set(varied["margin"].flatten().tolist()) <= {2, 3}
 
 
 def test_brightness_changes_and_black_stays_black() -> None:

@@ -106,7 +106,7 @@ class Region:
             rest = (rest * within).sum(dim=-1)
         return total
 
-    def strips(self, boxes: Tensor, width: int = 5) -> Strips:
+    def strips(self, boxes: Tensor, width: int = 5, margin: Tensor | None = None) -> Strips:
         """The mass in strips of ``width`` pixels across each box, parallel to its sides.
 
         Each must hold at least its width if the box is tight: any line across it meets the object.
@@ -114,6 +114,8 @@ class Region:
         Args:
             boxes: as for ``outside``.
             width: pixels, >= 1; the last strip of a box is as wide as what is left.
+            margin: int64 ``[batch, axes]``, >= 0: how much too wide a box may be at each of its two ends along an
+                axis; there are no strips there, but those elsewhere go through all of the box.
         """
         if isinstance(width, bool) or not isinstance(width, int) or width < 1:
             raise ValueError(f"width must be a whole number of pixels, at least 1, got {width!r}")
@@ -123,6 +125,8 @@ class Region:
         for axis, length in enumerate(self.probabilities.shape[2:]):
             along = self._summed_but(axis, inside)
             start, stop = boxes[..., axis, 0, None], boxes[..., axis, 1, None]
+            if margin is not None:
+                start, stop = start + margin[:, None, axis, None], stop - margin[:, None, axis, None]
             place = start + torch.arange(most * width, device=along.device)
             present = place < stop
             taken = along.gather(-1, place.clamp(max=length - 1)) * present

@@ -129,9 +129,8 @@ def _volume(prepared: PreparedSet, case: Case, number: int, labels: Labels) -> R
         box = torch.from_numpy(place_volume_boxes(noted, case, prepared.size, classes))[None]
     else:
         box = boxes_from_masks(mask, labels.margin)
-    rows = _labelled(
-        torch.from_numpy(image).transpose(0, 1)[None], mask, box, _margin(noted, case, prepared, labels)
-    )
+    margin = [labels.margin, *_margin(noted, case, prepared, labels)]
+    rows = _labelled(torch.from_numpy(image).transpose(0, 1)[None], mask, box, margin)
     rows["case"] = torch.tensor([number if case.masked else -1 - number])
     if labels.sizes is not None:
         low, high = place_volume_sizes(labels.sizes, case, prepared.size, classes)
@@ -154,13 +153,13 @@ def _bounds(mask: Tensor, case: Case, labels: Labels) -> Rows:
     return bounds
 
 
-def _labelled(image: Tensor, mask: Tensor, box: Tensor, margin: int) -> Rows:
+def _labelled(image: Tensor, mask: Tensor, box: Tensor, margin: list[int]) -> Rows:
     return {
         "image": image,
         "mask": mask,
         "box": box,
         "whole": torch.ones(box.shape[:-1], dtype=torch.bool),
-        "margin": torch.full((len(box),), margin),
+        "margin": torch.tensor(margin).expand(len(box), -1),
     }
 
 
@@ -172,9 +171,9 @@ def _noted(boxes: Iterable[BoxNote] | None, case: Case) -> list[BoxNote]:
     return noted
 
 
-def _margin(noted: list[BoxNote], case: Case, prepared: PreparedSet, labels: Labels) -> int:
-    """Boxes from a file were rounded outwards if the slices were resized: a pixel of them may be too much."""
-    return labels.margin + int(bool(noted) and case.shape[1:] != prepared.size)
+def _margin(noted: list[BoxNote], case: Case, prepared: PreparedSet, labels: Labels) -> list[int]:
+    """Rows and columns. Boxes from a file were rounded outwards if slices were resized: a pixel may be too much."""
+    return 2 * [labels.margin + int(bool(noted) and case.shape[1:] != prepared.size)]
 
 
 def _masks(labels: NDArray[np.uint8] | None, case: Case, prepared: PreparedSet) -> Tensor:

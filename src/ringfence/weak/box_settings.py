@@ -29,7 +29,9 @@ class BoxDataSettings:
     prepared: str = option("", "the folder that `ringfence prepare` wrote")
     boxes: str | None = option(None, "a file of boxes (CSV, JSON, COCO); taken from the masks unless given")
     sizes: str | None = option(None, "a file of size bounds (CSV, JSON); none unless given")
-    margin: int = option(0, "pixels that boxes taken from masks are wider on every side: a careless annotator")
+    margin: int = option(
+        0, "pixels by which boxes may be too wide on every side; those taken from masks are made so much wider"
+    )
     patch: list[int] | None = option(
         None, "train on volumes, in patches of this many slices, rows and columns; on slices unless given"
     )
@@ -88,7 +90,7 @@ class BoxSettings(ExperimentSettings):
     penalty: PenaltySettings = field(default_factory=lambda: PenaltySettings(unit="pixels", final_temperature=1.0))
     log_barrier: LogBarrierSettings = field(
         default_factory=lambda: LogBarrierSettings(
-            unit="pixels", t=0.3, final_t=2.6, weights={"strips": 100.0}, final_temperature=1.0
+            unit="pixels", t=0.3, mu=None, final_t=2.6, weights={"strips": 100.0}, final_temperature=1.0
         )
     )
     augmented_lagrangian: AugmentedLagrangianSettings = field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +14,7 @@ from ringfence.segmentation import Region
 from ringfence.weak.batches import Batch
 from ringfence.weak.box_rows import read_labels, slice_rows, tile_rows, volume_rows
 from ringfence.weak.box_settings import AugmentSettings, BoxSettings, LimitSettings
-from ringfence.weak.prepared import read_prepared
+from ringfence.weak.prepared import PreparedSet, read_prepared
 from ringfence.weak.settings import Unit
 from ringfence.weak.task import Limits, Task
 from ringfence.weak.varying import augmented, patches
@@ -26,7 +27,7 @@ class BoxTask(Task):
     """Σ of a strip >= its width, nothing outside of the box, no more than the box: ``f <= 0`` satisfied.
 
     Rows have ``box`` (int64 ``[N, K, axes, 2]``), ``whole`` (bool ``[N, K, axes]``: whether the strips along an
-    axis count) and ``margin`` (int64 ``[N]``: pixels by which a box may be too wide).
+    axis count) and ``margin`` (int64 ``[N, axes]``: pixels by which a box may be too wide).
 
     Attributes:
         asked: which limits.
@@ -98,10 +99,11 @@ def _in_box(region: Region, batch: Batch, asked: LimitSettings, unit: Unit) -> d
     """The paper's three."""
     box, whole = batch["box"], batch["whole"]
     area = _area(box, region)
-    strips = region.strips(shrunk(box, batch["margin"]), asked.strip_width)
+    strips = region.strips(box, asked.strip_width, batch["margin"])
     there = strips.mask & whole.unsqueeze(-1)
     relative = unit == "relative"
-    content = area.clamp(min=1.0) if relative else 1.0
+    # where there is no box, everything is outside: of the image
+    content = torch.where(area > 0, area, float(math.prod(region.probabilities.shape[2:]))) if relative else 1.0
     residuals = {
         "strips": at_least(strips.sums, strips.widths, mask=there, scale=strips.widths if relative else 1.0),
         "outside": at_most(region.outside(box), 0.0, scale=content),
@@ -121,13 +123,6 @@ def _area(boxes: Tensor, region: Region) -> Tensor:
     return (boxes[..., 1] - boxes[..., 0]).prod(dim=-1).to(region.size)
 
 
-def shrunk(boxes: Tensor, margin: Tensor) -> Tensor:
-    """Boxes ``[N, K, axes, 2]`` less a margin ``[N]`` on every side: what surely is crossed by the object."""
-    low, high = boxes[..., 0] + margin[:, None, None], boxes[..., 1] - margin[:, None, None]
-    left = (high > low).all(dim=-1, keepdim=True)
-    return torch.stack([low * left, high * left], dim=-1)
-
-
 def box_task(settings: BoxSettings) -> BoxTask:
     """Read a prepared set and its weak labels into memory; nothing of a training mask but its box is used.
 
@@ -139,12 +134,17 @@ def box_task(settings: BoxSettings) -> BoxTask:
         raise ValueError(f"{prepared.path} has no case for training")
     judges = prepared.of("validation") or cases
     labels = read_labels(settings.data, settings.limits, prepared)
-    patch = checked_patch(settings.data.patch)
+    patch = checked_patch(settings.data.patch, prepared)
     if patch is None:
         train, validation = (slice_rows(prepared, some, labels) for some in (cases, judges))
     else:
         train = volume_rows(prepared, cases, labels, patch)
         validation = tile_rows(prepared, judges, labels, patch)
+    if judges is cases:  # Dice on images trained on would be no Dice
+        validation["case"] = torch.where(validation["case"] < 0, validation["case"], -1 - validation["case"])
+    sides = train["box"][..., 1] - train["box"][..., 0] - 2 * train["margin"][:, None]
+    if settings.limits.box and not bool((sides > 0).any()):
+        raise ValueError(f"data.margin {settings.data.margin} leaves no strip across any box: make it smaller")
     boxed = (train["box"][..., 1] > train["box"][..., 0]).all(dim=-1).any(dim=0)
     absent = [name for name, there in zip(prepared.classes, boxed.tolist(), strict=True) if not there]
     if absent:
@@ -157,16 +157,22 @@ def box_task(settings: BoxSettings) -> BoxTask:
         prepared.channels,
         prepared.classes,
         patch or prepared.size,
+        prepared.size,
         settings.limits,
         settings.augment,
         labels=prepared.labels,
     )
 
 
-def checked_patch(patch: list[int] | None) -> tuple[int, int, int] | None:
-    """Slices, rows and columns of a patch."""
+def checked_patch(patch: list[int] | None, prepared: PreparedSet) -> tuple[int, int, int] | None:
+    """Slices, rows and columns of a patch; a volume is filled up to it, but not without end."""
     if patch is None:
         return None
-    if len(patch) != 3 or min(patch) < 1:
-        raise ValueError(f"data.patch is three numbers: slices, rows and columns of a patch; got {patch}")
+    largest = (max(case.shape[0] for case in prepared.cases), *prepared.size)
+    most = [2 * max(length, 16) for length in largest]
+    if len(patch) != 3 or min(patch) < 1 or any(one > limit for one, limit in zip(patch, most, strict=True)):
+        raise ValueError(
+            f"data.patch is three numbers: slices, rows and columns of a patch, at most {most} for volumes of up "
+            f"to {list(largest)}; got {patch}"
+        )
     return patch[0], patch[1], patch[2]

@@ -17,7 +17,7 @@ from torch import nn
 from ringfence.weak.box_settings import BoxCompareSettings, BoxSettings, TrainSettings
 from ringfence.weak.box_task import LIMITS, BoxTask, box_task
 from ringfence.weak.model_file import MODEL
-from ringfence.weak.networks import build_network, check_network
+from ringfence.weak.networks import Tempered, build_network, check_network
 from ringfence.weak.prepared import MANIFEST, checksum, read_prepared
 from ringfence.weak.progress import ProgressBars
 from ringfence.weak.run_folder import OneRun, RunFolder, check_room, open_run_folder
@@ -86,8 +86,7 @@ def train_on_boxes(
     check_room(Path(out), _bytes_needed(task, network, int(not run.finished)))
     open_run_folder(Path(out), asdict(settings), resume, _about(settings))
     with ProgressBars(console or Console(stderr=True), 1, settings.training.epochs) as bars:
-        if not read_prepared(settings.data.prepared).of("validation"):
-            bars.say("There is no case for validation: limits are counted on the training images, without Dice.")
+        _say_unjudged(task, bars)
         if run.finished:
             bars.skip()
         else:
@@ -119,13 +118,20 @@ def checked_box_task(settings: BoxSettings, methods: Sequence[str], seeds: Seque
     if not settings.data.prepared:
         raise ValueError("data.prepared: which prepared set? Name the folder that `ringfence prepare` wrote")
     _check_weights(settings, methods, LIMITS)
+    if "full_supervision" in methods:
+        unmasked = [case.name for case in read_prepared(settings.data.prepared).of("train") if not case.masked]
+        if unmasked:
+            raise ValueError(
+                f"full_supervision learns from masks, and {', '.join(unmasked[:5])} has none: leave that method out"
+            )
     return box_task(settings)
 
 
 def _about(settings: BoxSettings) -> dict[str, str]:
-    """The name of a prepared set, and a checksum of all that is in it."""
+    """The name of a prepared set, and checksums of its manifest and of the files of weak labels."""
     prepared = read_prepared(settings.data.prepared)
-    return {"task": prepared.name, "manifest": checksum(prepared.path / MANIFEST)}
+    files = {"manifest": prepared.path / MANIFEST, "boxes": settings.data.boxes, "sizes": settings.data.sizes}
+    return {"task": prepared.name} | {name: checksum(Path(file)) for name, file in files.items() if file}
 
 
 def _compare(
@@ -157,6 +163,7 @@ def _compare(
     folder = open_run_folder(Path(out), asdict(settings), resume, about)
     task, drawn = None, None
     with ProgressBars(console, len(trainings), settings.training.epochs) as bars:
+        _say_unjudged(example, bars)
         for seed, method in trainings:
             run = folder.run(seed, method)
             if run.finished:
@@ -169,10 +176,17 @@ def _compare(
     return folder
 
 
+def _say_unjudged(task: Task, bars: ProgressBars) -> None:
+    case = task.validation.get("case")
+    if case is not None and not bool((case >= 0).any()):
+        bars.say("No case for validation has a mask: limits are counted, and there is no Dice.")
+
+
 def _checked_network(settings: ExperimentSettings, task: Task) -> nn.Module:
     choose_accelerator(settings.training.device)
     network = build_network(settings.network.class_path, network_arguments(settings, task))
     check_network(network, torch.zeros(len(task.channels), *task.space), 1 + len(task.classes))
+    Tempered(network, len(task.classes), settings.training.prior)  # refuses a prior that cannot be
     return network
 
 
@@ -220,7 +234,8 @@ def _check(
             raise ValueError(f"seeds must be from 0 to 2^31 - 1, got {seed}")
     for method in methods:  # each method checks its own numbers, and names them
         try:
-            make_fence(method, settings, samples=1)
+            own = getattr(settings, method)
+            make_fence(method, settings, samples=1, names=list(getattr(own, "weights", {})))
         except ValueError as error:
             raise ValueError(f"{method}: {error}") from error
 

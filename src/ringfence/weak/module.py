@@ -81,6 +81,7 @@ class WeakSegmentation(pl.LightningModule):
         self.batch_size, self.lr, self.schedule = batch_size, lr, schedule
         self.seed, self.cuda_graphs = seed, cuda_graphs
         self._train, self._validation, self._varied = train, validation, varied
+        self._placed: dict[str, Mapping[str, Tensor]] = {}
         self._graphed: Graphed | None = None
         self._like: dict[str, Residual] = {}
         self._losses: list[Tensor] = []
@@ -119,7 +120,8 @@ class WeakSegmentation(pl.LightningModule):
         # Multipliers that a method keeps belong to training images; those it implies are everywhere.
         if self.fence is not None and not isinstance(self.fence, DualMethod):
             for name, duals in self.fence.duals(index=None, **residuals).items():
-                self._pulls.setdefault(name, []).append(duals.flatten() * len(logits))  # per image, not per batch
+                there = duals[residuals[name].present]
+                self._pulls.setdefault(name, []).append(there * len(logits))  # per image, not per batch
 
     # The epochs
 
@@ -159,8 +161,10 @@ class WeakSegmentation(pl.LightningModule):
             for number, score in enumerate(scores.unbind(dim=1), start=1):
                 self.log(f"dice/{number}", score.nanmean())
         for name, duals in pulls.items():
-            self.log(f"fence/mean_multiplier/{name}", torch.cat(duals).mean())
-            self.log(f"fence/max_multiplier/{name}", torch.cat(duals).max())
+            some = torch.cat(duals)
+            if len(some):
+                self.log(f"fence/mean_multiplier/{name}", some.mean())
+                self.log(f"fence/max_multiplier/{name}", some.max())
 
     # From a batch to what its loss is made of
 
@@ -206,20 +210,27 @@ class WeakSegmentation(pl.LightningModule):
         """The training set in a new order each epoch; without its masks, unless they are what it learns from."""
         rows = {name: tensor for name, tensor in self._train.items() if self.supervised or name != "mask"}
         return Batches(
-            self._near(rows), self.batch_size, seed=self.seed, epoch=lambda: self.current_epoch, device=self.device
+            self._near("train", rows),
+            self.batch_size,
+            seed=self.seed,
+            epoch=lambda: self.current_epoch,
+            device=self.device,
         )
 
     def val_dataloader(self) -> Batches:
         """The validation set."""
-        return Batches(self._near(self._validation), VALIDATION_BATCH, device=self.device)
+        many = VALIDATION_BATCH if self._validation["image"].ndim == 4 else self.batch_size  # volumes are large
+        return Batches(self._near("validation", self._validation), many, device=self.device)
 
-    def _near(self, rows: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def _near(self, what: str, rows: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Rows on the module's device if half of what is free there holds them; else where they are."""
-        if self.device.type == "cuda":
+        if self.device.type != "cuda":
+            return rows
+        if what not in self._placed:  # once, for what is placed takes from what is free
             needed = sum(tensor.nbytes for tensor in rows.values())
-            if needed > torch.cuda.mem_get_info(self.device)[0] // 2:
-                return rows
-        return {name: tensor.to(self.device) for name, tensor in rows.items()}
+            fits = needed < torch.cuda.mem_get_info(self.device)[0] // 2
+            self._placed[what] = {name: tensor.to(self.device) for name, tensor in rows.items()} if fits else rows
+        return self._placed[what]
 
 
 def overlap(logits: Tensor, masks: Tensor, judged: Tensor | None = None) -> Tensor:
@@ -239,17 +250,19 @@ def overlap(logits: Tensor, masks: Tensor, judged: Tensor | None = None) -> Tens
 
 
 def dice(overlaps: Tensor, case: Tensor | None = None) -> Tensor:
-    """2|P∩Y| / (|P| + |Y|): ``[cases, K]``; two empty masks give 1.
+    """2|P∩Y| / (|P| + |Y|): ``[cases, K]``, cases in the order of their numbers; two empty masks give 1.
 
     Args:
         overlaps: of ``overlap``, a row for each image.
-        case: int64, which case each row is part of, from 0; each is its own unless given. Negative: left out.
+        case: int64, the number of the case that each row is part of; each is its own unless given. A case whose
+            number is negative is left out.
     """
     if case is not None:
         case = case.to(overlaps.device)
         known = case >= 0
-        rows = overlaps.new_zeros(int(case.max()) + 1 if bool(known.any()) else 0, *overlaps.shape[1:])
-        overlaps = rows.index_add_(0, case[known], overlaps[known])
+        numbers, place = case[known].unique(return_inverse=True)
+        rows = overlaps.new_zeros(len(numbers), *overlaps.shape[1:])
+        overlaps = rows.index_add_(0, place, overlaps[known])
     both, total = overlaps.unbind(dim=-1)
     return torch.where(total > 0, 2.0 * both / total.clamp(min=1.0), 1.0)
 

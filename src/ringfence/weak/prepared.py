@@ -97,6 +97,10 @@ class PreparedSet:
         expected = (case.shape[0], len(self.channels), *self.size)
         if image.shape != expected or (mask is not None and mask.shape != (expected[0], *self.size)):
             raise ValueError(f"{path}: an image {list(image.shape)}, but {MANIFEST} says {list(expected)}")
+        if mask is not None and int(mask.max(initial=0)) > len(self.classes):
+            raise ValueError(
+                f"{path}: label {mask.max()} in its mask, and {len(self.classes)} classes in {MANIFEST}"
+            )
         return image, mask
 
     def write_manifest(self) -> None:

@@ -159,7 +159,8 @@ def write_text(path: Path, text: str) -> None:
 
 def _check_same(path: Path, config: Mapping[str, Any]) -> None:
     before, now = _flat(stored_config(path)), _flat(config)
-    different = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
+    # a setting that did not exist when the run was begun is left to its default
+    different = [key for key in sorted(before) if before[key] != now.get(key)]
     if different:
         lines = "\n".join(f"  {key}: was {before.get(key)}, now {now.get(key)}" for key in different)
         raise ValueError(f"--resume goes on with the run in {path} as it was begun, but this differs:\n{lines}")

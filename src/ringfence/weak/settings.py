@@ -126,8 +126,8 @@ class LogBarrierSettings(LimitedSettings):
 
     unit: Unit = option("pixels", "what its residuals are measured in")
     t: float = option(1.0, "the first t")
-    mu: float = option(1.1, "growth of t per epoch")
-    final_t: float | None = option(None, "where t gets to by the last epoch, by equal ratios; in place of mu")
+    mu: float | None = option(1.1, "growth of t per epoch")
+    final_t: float | None = option(None, "where t gets to by the last epoch, by equal ratios; mu is null then")
 
 
 @dataclass(frozen=True)

@@ -70,4 +70,6 @@ def synthetic_task(data: DataSettings, seed: int) -> SyntheticTask:
                 "centroid_high": centroid.high,
             }
         )
-    return SyntheticTask(splits[0], splits[1], ("grey",), ("darker disc",), (data.size, data.size), slack)
+    return SyntheticTask(
+        splits[0], splits[1], ("grey",), ("darker disc",), (data.size, data.size), (data.size, data.size), slack
+    )

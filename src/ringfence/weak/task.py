@@ -30,6 +30,7 @@ class Task(ABC):
         channels: names of the images' channels.
         classes: names of the foreground classes.
         space: the size of what the network is given.
+        size: height and width of a whole image.
         labels: the classes' values in masks; 1, 2, ... unless given.
     """
 
@@ -38,6 +39,7 @@ class Task(ABC):
     channels: tuple[str, ...]
     classes: tuple[str, ...]
     space: tuple[int, ...]
+    size: tuple[int, int]
     labels: tuple[int, ...] = field(default=(), kw_only=True)
 
     @property

@@ -15,11 +15,13 @@ from typing import Any, Final, Literal
 
 import pytorch_lightning as pl
 import torch
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from ringfence import AugmentedLagrangian, Lagrangian, LogBarrier, Method, Penalty, ReLULagrangian
+from ringfence.barrier import positive_number
 from ringfence.extras import require
 from ringfence.lightning import FenceCallback
 from ringfence.methods.base import Options
@@ -65,10 +67,14 @@ def make_fence(method: str, settings: ExperimentSettings, samples: int, names: S
 
 def _growth(own: LogBarrierSettings, epochs: int) -> float:
     """μ, so that t is what it should be in the last epoch."""
-    if own.final_t is None:
-        return own.mu
-    if not own.final_t >= own.t > 0.0:
-        raise ValueError(f"final_t {own.final_t} must not be below t {own.t}, nor t be 0")
+    if (own.final_t is None) == (own.mu is None):
+        raise ValueError(
+            f"t grows by mu, or to final_t: one of them must be null; got mu {own.mu} and final_t {own.final_t}"
+        )
+    if own.final_t is None or own.mu is not None:
+        return float(own.mu or 1.0)
+    if not own.final_t >= positive_number("t", own.t):
+        raise ValueError(f"final_t {own.final_t} must not be below t {own.t}")
     return float((own.final_t / own.t) ** (1.0 / max(epochs - 1, 1)))
 
 
@@ -142,7 +148,7 @@ def train(
             enable_progress_bar=False,
             enable_model_summary=False,
             default_root_dir=run.path,
-            plugins=[WholeCheckpoints()],
+            plugins=[WholeCheckpoints(), LightningEnvironment()],  # one process, whatever a cluster's variables say
         )
         _check_usable(run.checkpoint, module)
         with _interruptible(trainer):
@@ -195,7 +201,7 @@ def _keep_outputs(
         network_arguments(settings, task),
         task.channels,
         task.classes,
-        (task.space[-2], task.space[-1]),
+        task.size,
         (task.space[0], task.space[1], task.space[2]) if len(task.space) == 3 else None,
         method,
         commit(),

@@ -34,7 +34,7 @@ def augmented(batch: Batch, settings: AugmentSettings) -> Batch:
     size = torch.tensor(images.shape[2:], device=images.device)
     if "box" in batch:
         varied |= _moved_boxes(batch["box"], batch["whole"], scale, shift, size)
-        varied["margin"] = (batch["margin"] * scale.abs().amax(dim=1)).ceil().long()
+        varied["margin"] = (batch["margin"] * scale.abs()).ceil().long()
     if "size_low" in batch:
         content = scale.abs().prod(dim=1, keepdim=True)
         varied |= {name: batch[name] * content for name in ("size_low", "size_high")}
