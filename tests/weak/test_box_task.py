@@ -14,6 +14,7 @@ from prepared_sets import make_prepared
 from ringfence.segmentation import Region
 from ringfence.weak.annotations import notes_from_boxes, write_boxes_csv
 from ringfence.weak.annotations.from_masks import boxes_from_masks
+from ringfence.weak.box_rows import check_memory
 from ringfence.weak.box_settings import BoxDataSettings, BoxSettings, LimitSettings
 from ringfence.weak.box_task import LIMITS, box_task
 
@@ -246,3 +247,12 @@ def test_a_patch_is_not_without_end(tmp_path: Path) -> None:
     make_prepared(tmp_path)
     with pytest.raises(ValueError, match=r"at most \[32, 48, 40\] for volumes of up to \[6, 24, 20\]"):
         box_task(settings(tmp_path, patch=[4, 16000, 16000]))
+
+
+def test_a_set_that_memory_cannot_hold_is_refused(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path, cases=4, shape=(6, 24, 20), classes=2, channels=3)
+    needed = 2 * 4 * 6 * 24 * 20 * (3 + 2)
+    check_memory(prepared, free=needed)
+    with pytest.raises(ValueError, match=r"needs about 0.0 GB of memory to train on.*smaller --size"):
+        check_memory(prepared, free=needed - 1)
+    check_memory(prepared)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -47,6 +48,30 @@ class Labels:
     margin: int
     size_slack: float | None
     centroid_slack: float | None
+
+
+def check_memory(prepared: PreparedSet, free: int | None = None) -> None:
+    """Refuse a set that memory cannot hold: a system that runs out of it ends the program without a word.
+
+    Args:
+        prepared: the set, all of which is read.
+        free: bytes that can be had; asked from Linux unless given, and not known elsewhere.
+    """
+    free = _available() if free is None else free
+    pixels = sum(case.shape[0] for case in prepared.cases) * prepared.size[0] * prepared.size[1]
+    needed = 2 * pixels * (len(prepared.channels) + len(prepared.classes))  # a byte each; twice while put together
+    if free is not None and needed > free:
+        raise ValueError(
+            f"{prepared.path} needs about {needed / 1e9:.1f} GB of memory to train on, and {free / 1e9:.1f} GB can "
+            "be had: prepare it with a smaller --size, or fewer cases"
+        )
+
+
+def _available() -> int | None:
+    file = Path("/proc/meminfo")
+    lines = file.read_text(encoding="ascii").splitlines() if file.exists() else []
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * int(found[0]) if found else None
 
 
 def read_labels(data: BoxDataSettings, limits: LimitSettings, prepared: PreparedSet) -> Labels:

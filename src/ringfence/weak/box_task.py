@@ -12,7 +12,7 @@ from torch import Tensor
 from ringfence.residuals import Residual, at_least, at_most, between
 from ringfence.segmentation import Region
 from ringfence.weak.batches import Batch
-from ringfence.weak.box_rows import read_labels, slice_rows, tile_rows, volume_rows
+from ringfence.weak.box_rows import check_memory, read_labels, slice_rows, tile_rows, volume_rows
 from ringfence.weak.box_settings import AugmentSettings, BoxSettings, LimitSettings
 from ringfence.weak.prepared import PreparedSet, read_prepared
 from ringfence.weak.settings import Unit
@@ -132,6 +132,7 @@ def box_task(settings: BoxSettings) -> BoxTask:
     cases = prepared.of("train")
     if not cases:
         raise ValueError(f"{prepared.path} has no case for training")
+    check_memory(prepared)
     judges = prepared.of("validation") or cases
     labels = read_labels(settings.data, settings.limits, prepared)
     patch = checked_patch(settings.data.patch, prepared)
