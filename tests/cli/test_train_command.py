@@ -192,3 +192,9 @@ def test_without_out_the_run_goes_to_a_new_folder(place: Path) -> None:
     (folder,) = (place / "runs").iterdir()
     assert folder.name.startswith("train-")
     assert yaml.safe_load((folder / "config.yaml").read_text())["data"]["prepared"] == "set"
+
+
+def test_a_manifest_names_its_folder_and_resume_can_be_false(place: Path) -> None:
+    arguments = "train tiny.yaml --data.prepared set/manifest.json --out run --resume false"
+    assert main(arguments.split()) == 0
+    assert (place / "run" / "model.pt").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -54,9 +54,11 @@ class Experiment(Generic[Kind]):
         if class_path is not None and class_path != defaults.network.class_path:
             # the arguments are another network's
             defaults = replace(defaults, network=NetworkSettings(str(class_path), {}))
-        options = parse(
-            self._parser(defaults), [one if one != "--resume" else "--resume=true" for one in arguments]
-        )
+        words = [
+            "--resume=true" if one == "--resume" and after not in ("true", "false") else one
+            for one, after in zip_longest(arguments, arguments[1:])
+        ]
+        options = parse(self._parser(defaults), words)
         if (getattr(options, "scale", None), options.resume) != (scale, resume):
             raise ValueError(
                 "scale and resume can be set on the command line or in the file of --config, not deeper"
@@ -104,7 +106,8 @@ def given(arguments: Sequence[str], name: str) -> Any:
     value = None
     for place, argument in enumerate(arguments):
         if argument == f"--{name}":
-            value = "true" if name == "resume" else next(iter(arguments[place + 1 : place + 2]), None)
+            after = next(iter(arguments[place + 1 : place + 2]), None)
+            value = "true" if name == "resume" and after not in ("true", "false") else after
         elif argument.startswith(f"--{name}="):
             value = argument.partition("=")[2]
     if value is not None:

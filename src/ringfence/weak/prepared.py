@@ -113,6 +113,8 @@ class PreparedSet:
 def read_prepared(path: str | Path) -> PreparedSet:
     """Read the manifest of a prepared set; its arrays are read by ``load``."""
     path = Path(path)
+    if path.name == MANIFEST and path.is_file():  # it was meant so
+        path = path.parent
     file = path / MANIFEST
     if not file.exists():
         raise FileNotFoundError(

@@ -66,7 +66,8 @@ class ProgressBars:
         self._progress.update(self._one, advance=1, description=title)
         self._progress.advance(self._all)
         done = int(self._progress.tasks[1].completed)
-        if not self.console.is_terminal and done < self._epochs and done % max(1, self._epochs // 10) == 0:
+        tenth = 10 * done // self._epochs > 10 * (done - 1) // self._epochs
+        if not self.console.is_terminal and done < self._epochs and tenth:
             self.say(f"{title}, epoch {done} of {self._epochs}")
 
     def skip(self) -> None:
