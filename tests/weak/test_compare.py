@@ -43,6 +43,11 @@ def tiny(**changes: object) -> SyntheticSettings:
     return replace(settings, **changes)
 
 
+def heeding_ctrl_c() -> None:
+    """What is started in the background of a shell ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def rows(folder: Path, method: str, seed: int = 0) -> list[dict[str, str]]:
     with (folder / f"seed-{seed}" / method / "metrics.csv").open() as lines:
         return list(csv.DictReader(lines))
@@ -343,7 +348,11 @@ def test_ctrl_c_ends_with_one_message_and_resume_goes_on(tmp_path: Path) -> None
     command = [sys.executable, "-m", "ringfence", "compare", "synthetic"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [*command, *options, "--out", str(out)], stderr=subprocess.PIPE, text=True, env=environment
+        [*command, *options, "--out", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=heeding_ctrl_c,
     )
     metrics = out / "seed-0" / "penalty" / "metrics.csv"
     until = time.monotonic() + 120
@@ -365,7 +374,11 @@ def test_ctrl_c_ends_with_one_message_and_resume_goes_on(tmp_path: Path) -> None
     assert begun.training.epochs == 400
     assert begun.methods == ["penalty"]
     process = subprocess.Popen(
-        [*command, "--out", str(out), "--resume"], stderr=subprocess.PIPE, text=True, env=environment
+        [*command, "--out", str(out), "--resume"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=heeding_ctrl_c,
     )
     while len(rows(out, "penalty")) <= done and time.monotonic() < until:
         time.sleep(0.1)
