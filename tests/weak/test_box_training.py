@@ -17,11 +17,13 @@ from prepared_sets import make_prepared
 from ringfence.cli import main
 from ringfence.cli.settings import parse, settings_from, settings_parser
 from ringfence.weak.box_settings import BoxCompareSettings, BoxDataSettings, BoxSettings, TrainSettings
+from ringfence.weak.box_task import box_task
 from ringfence.weak.compare import compare_boxes, train_on_boxes
 from ringfence.weak.history import History
 from ringfence.weak.model_file import load_model, save_model
 from ringfence.weak.run_folder import OneRun
 from ringfence.weak.settings import METHODS, NetworkSettings, TrainingSettings
+from ringfence.weak.training import make_module
 
 QUIET = Console(quiet=True)
 NETWORK = NetworkSettings("torch.nn.Conv2d", {"kernel_size": 5, "padding": 2})
@@ -360,3 +362,28 @@ def test_resuming_with_other_boxes_is_refused(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("4,16", "5,16"))
     with pytest.raises(ValueError, match="--resume: the run in .* began with another boxes"):
         train_on_boxes(asked, tmp_path / "run", resume=True, console=QUIET)
+
+
+def test_masks_of_training_images_give_no_dice(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path / "set")
+    replace(prepared, cases=tuple(replace(case, split="train") for case in prepared.cases)).write_manifest()
+    train_on_boxes(settings(tmp_path / "set", TrainSettings), tmp_path / "run", console=QUIET)
+    assert {row["dice"] for row in rows(tmp_path / "run" / "metrics.csv")} == {""}
+
+
+def test_what_counts_as_nothing_outside_reaches_the_monitor(tmp_path: Path) -> None:
+    make_prepared(tmp_path / "set")
+    asked = settings(tmp_path / "set", TrainSettings)
+    relative = replace(asked, log_barrier=replace(asked.log_barrier, unit="relative"))
+    for one, tolerance in ((asked, 1.0), (relative, 0.01)):
+        module = make_module(one, box_task(one), "log_barrier", 0)
+        assert module.monitor.tolerance == {"outside": tolerance}
+
+
+def test_a_set_without_any_box_says_so(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path / "set")
+    for case in prepared.cases:
+        image, mask = prepared.load(case)
+        np.savez(tmp_path / "set" / case.file, image=image, mask=0 * mask)
+    with pytest.raises(ValueError, match="no training image has a box of class 1"):
+        train_on_boxes(settings(tmp_path / "set", TrainSettings), tmp_path / "run", console=QUIET)

@@ -48,7 +48,7 @@ class BoxTask(Task):
 
         And, where rows have bounds, low <= V <= high (``given_size``) and low <= C <= high (``centroid``). In
         ``relative`` units a strip is measured in its width, a centroid in the box's mean side, the others in the
-        box's size.
+        box's size, or in the image's where there is no box.
         """
         asked = self.asked
 
@@ -58,7 +58,7 @@ class BoxTask(Task):
             known = batch["whole"].all(dim=-1)
             area = _area(batch["box"], region)
             if "size_low" in batch:
-                scale = area.clamp(min=1.0) if unit == "relative" else 1.0
+                scale = _content(area, region) if unit == "relative" else 1.0
                 residuals["given_size"] = between(
                     region.size, batch["size_low"], batch["size_high"], mask=known, scale=scale
                 )
@@ -102,8 +102,7 @@ def _in_box(region: Region, batch: Batch, asked: LimitSettings, unit: Unit) -> d
     strips = region.strips(box, asked.strip_width, batch["margin"])
     there = strips.mask & whole.unsqueeze(-1)
     relative = unit == "relative"
-    # where there is no box, everything is outside: of the image
-    content = torch.where(area > 0, area, float(math.prod(region.probabilities.shape[2:]))) if relative else 1.0
+    content = _content(area, region) if relative else 1.0
     residuals = {
         "strips": at_least(strips.sums, strips.widths, mask=there, scale=strips.widths if relative else 1.0),
         "outside": at_most(region.outside(box), 0.0, scale=content),
@@ -121,6 +120,11 @@ def _in_box(region: Region, batch: Batch, asked: LimitSettings, unit: Unit) -> d
 
 def _area(boxes: Tensor, region: Region) -> Tensor:
     return (boxes[..., 1] - boxes[..., 0]).prod(dim=-1).to(region.size)
+
+
+def _content(area: Tensor, region: Region) -> Tensor:
+    """What relative sizes are shares of: the box or, where there is none, the image."""
+    return torch.where(area > 0, area, float(math.prod(region.probabilities.shape[2:])))
 
 
 def box_task(settings: BoxSettings) -> BoxTask:
@@ -143,15 +147,15 @@ def box_task(settings: BoxSettings) -> BoxTask:
         validation = tile_rows(prepared, judges, labels, patch)
     if judges is cases:  # Dice on images trained on would be no Dice
         validation["case"] = torch.where(validation["case"] < 0, validation["case"], -1 - validation["case"])
-    sides = train["box"][..., 1] - train["box"][..., 0] - 2 * train["margin"][:, None]
-    if settings.limits.box and not bool((sides > 0).any()):
-        raise ValueError(f"data.margin {settings.data.margin} leaves no strip across any box: make it smaller")
     boxed = (train["box"][..., 1] > train["box"][..., 0]).all(dim=-1).any(dim=0)
     absent = [name for name, there in zip(prepared.classes, boxed.tolist(), strict=True) if not there]
     if absent:
         raise ValueError(
             f"{prepared.path}: no training image has a box of {', '.join(absent)}: nothing to learn from"
         )
+    sides = train["box"][..., 1] - train["box"][..., 0] - 2 * train["margin"][:, None]
+    if settings.limits.box and not bool((sides > 0).any()):
+        raise ValueError(f"data.margin {settings.data.margin} leaves no strip across any box: make it smaller")
     return BoxTask(
         train,
         validation,

@@ -215,7 +215,7 @@ def _check(
     for name, values in (("methods", methods), ("seeds", seeds)):
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{name} needs at least one, each once; got {values}")
-    positive |= {
+    positive = positive | {
         "training.epochs": settings.training.epochs,
         "training.batch_size": settings.training.batch_size,
         "training.lr": settings.training.lr,

@@ -40,9 +40,8 @@ def augmented(batch: Batch, settings: AugmentSettings) -> Batch:
         varied |= {name: batch[name] * content for name in ("size_low", "size_high")}
     if "centroid_low" in batch:
         bounds = torch.stack([batch["centroid_low"], batch["centroid_high"]], dim=-1)
-        moved = (
-            _moved_edges(bounds + 0.5, scale, shift, size) - 0.5
-        )  # a pixel's middle is half a pixel from its edge
+        # a pixel's middle is half a pixel from its edge
+        moved = _moved_edges(bounds + 0.5, scale, shift, size) - 0.5
         varied["centroid_low"], varied["centroid_high"] = moved.unbind(dim=-1)
     return varied
 
