@@ -228,12 +228,13 @@ def test_resized_boxes_are_loose_within_slices_only(tmp_path: Path) -> None:
 
 def test_relative_residuals_of_empty_slices_are_shares_of_the_image(tmp_path: Path) -> None:
     make_prepared(tmp_path)
-    task = box_task(settings(tmp_path))
+    task = box_task(settings(tmp_path, limits=LimitSettings(size_slack=0.1)))
     empty = (task.train["box"][..., 1] == 0).all(dim=-1)[:, 0]
     assert bool(empty.any())
     logits = torch.zeros(len(empty), 2, 24, 20)
-    outside = task.limits("relative")(Region(logits), task.train)["outside"].f[empty]
-    torch.testing.assert_close(outside, torch.full_like(outside, 0.5))
+    residuals = task.limits("relative")(Region(logits), task.train)
+    for share in (residuals["outside"].f[empty], residuals["given_size"].f[empty][..., 1]):  # above a size of 0
+        torch.testing.assert_close(share, torch.full_like(share, 0.5))
 
 
 def test_labels_beyond_the_classes_are_refused(tmp_path: Path) -> None:
