@@ -26,9 +26,11 @@ from rich.console import Console
 
 from ringfence.report.environment import commit, environment
 from ringfence.weak.box_settings import BoxSettings
+from ringfence.weak.box_task import BoxTask
 from ringfence.weak.compare import checked_box_task
 from ringfence.weak.progress import ProgressBars
 from ringfence.weak.run_folder import OneRun
+from ringfence.weak.settings import METHODS
 from ringfence.weak.training import train
 
 
@@ -88,9 +90,21 @@ def changed(settings: Any, different: dict[str, Any]) -> Any:
     return settings
 
 
+_read: dict[str, BoxTask] = {}
+
+
+def _task(settings: BoxSettings) -> BoxTask:
+    """The task, read once for all variants that differ in something else."""
+    key = repr((settings.data, settings.limits))
+    if key not in _read:
+        _read.clear()
+        _read[key] = checked_box_task(settings, list(METHODS), [0])
+    return _read[key]
+
+
 def epochs(settings: BoxSettings, method: str, seed: int) -> list[dict[str, float]]:
     """What each epoch of one training measured."""
-    task = checked_box_task(settings, [method], [seed])
+    task = replace(_task(settings), augment=settings.augment)
     with (
         tempfile.TemporaryDirectory() as folder,
         ProgressBars(Console(quiet=True), 1, settings.training.epochs) as bars,

@@ -52,11 +52,28 @@ def scans(tmp_path: Path) -> Path:
     return folder
 
 
+def test_what_lies_apart_is_cleared_if_asked(model: Path, scans: Path, tmp_path: Path) -> None:
+    image = sitk.ReadImage(str(scans / "P0.mhd"))
+    voxels = sitk.GetArrayFromImage(image)
+    voxels[0, 0, 0] = voxels.max()
+    spotted = sitk.GetImageFromArray(voxels)
+    spotted.CopyInformation(image)
+    sitk.WriteImage(spotted, str(tmp_path / "spotted.mhd"))
+    found = []
+    for options in ([], ["--largest"]):
+        out = tmp_path / f"out{len(found)}"
+        assert main(["predict", str(model), str(tmp_path / "spotted.mhd"), str(out), *options]) == 0
+        found.append(sitk.GetArrayFromImage(sitk.ReadImage(str(out / "spotted.mhd"))))
+    assert found[0][0, 0, 0] == 1
+    assert found[1][0, 0, 0] == 0
+    assert found[1].sum() == found[0].sum() - 1 == 128
+
+
 def test_from_images_to_scores(
     model: Path, scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert main(["predict", str(model), str(scans), str(out), "--probabilities", "--overlays", "--flips"]) == 0
+    assert main(["predict", str(model), str(scans), str(out), "--probabilities", "--overlays", "--no-flips"]) == 0
     printed = capsys.readouterr().out
     assert "P0  prostate 128 voxels (0.1 ml)" in printed
     assert f"2 of 2 cases segmented in {out}" in printed

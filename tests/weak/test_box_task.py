@@ -15,7 +15,7 @@ from ringfence.segmentation import Region
 from ringfence.weak.annotations import notes_from_boxes, write_boxes_csv
 from ringfence.weak.annotations.from_masks import boxes_from_masks
 from ringfence.weak.box_rows import check_memory
-from ringfence.weak.box_settings import BoxDataSettings, BoxSettings, LimitSettings
+from ringfence.weak.box_settings import AugmentSettings, BoxDataSettings, BoxSettings, LimitSettings
 from ringfence.weak.box_task import LIMITS, box_task
 
 
@@ -153,6 +153,18 @@ def test_a_patch_is_three_numbers(tmp_path: Path, patch: list[int]) -> None:
     make_prepared(tmp_path)
     with pytest.raises(ValueError, match=r"data.patch is three numbers"):
         box_task(settings(tmp_path, patch=patch))
+
+
+def test_slices_are_mirrored_in_volumes_alone(tmp_path: Path) -> None:
+    make_prepared(tmp_path)
+    asked = replace(settings(tmp_path), augment=AugmentSettings(flip=["slices", "left-right"]))
+    with pytest.raises(
+        ValueError, match=r"augment\.flip: slices can be mirrored in volumes alone: give data\.patch"
+    ):
+        box_task(asked)
+    volumes = box_task(replace(asked, data=replace(asked.data, patch=[4, 16, 16])))
+    assert volumes.mirrors == ("slices", "left-right")
+    assert replace(volumes, augment=replace(asked.augment, average=False)).mirrors == ()
 
 
 def test_bounds_from_masks_against_scipy(tmp_path: Path) -> None:

@@ -83,9 +83,11 @@ def test_a_replayed_step_on_boxes_is_the_plain_one(tmp_path: Path) -> None:
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-3, atol=1e-3)
     for loss in losses:
         loss.backward()
-    pairs = zip(*(module.network.parameters() for module in modules), strict=True)
-    for one, other in pairs:
-        torch.testing.assert_close(other.grad, one.grad, rtol=1e-2, atol=1e-2 * float(one.grad.abs().max()))
+    plain, replayed = (
+        torch.cat([weight.grad.flatten() for weight in module.network.parameters()]) for module in modules
+    )
+    # as a whole: a bias before batch norm has no gradient but rounding
+    assert float((replayed - plain).norm()) < 1e-2 * float(plain.norm())
 
 
 @pytest.mark.parametrize("precision", ["32", "bf16"])

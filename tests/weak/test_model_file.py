@@ -36,6 +36,18 @@ def test_a_model_comes_back_as_it_was(tmp_path: Path) -> None:
     assert load_model(tmp_path / "model.pt")[1].patch == (4, 16, 16)
 
 
+def test_a_model_knows_its_mirrors_and_an_older_one_has_none(tmp_path: Path) -> None:
+    mirrored = replace(CARD, mirrors=("left-right",))
+    save_model(tmp_path / "model.pt", network(), mirrored)
+    assert load_model(tmp_path / "model.pt")[1] == mirrored
+    older = {name: value for name, value in asdict(CARD).items() if name != "mirrors"}
+    torch.save({"format": FORMAT, "card": older, "weights": network().state_dict()}, tmp_path / "old.pt")
+    assert load_model(tmp_path / "old.pt")[1].mirrors == ()
+    torch.save({"format": FORMAT, "card": older | {"mirrors": ["time"]}, "weights": {}}, tmp_path / "bad.pt")
+    with pytest.raises(ValueError, match=r"card is damaged .*mirrored along left-right, up-down, slices, not time"):
+        load_model(tmp_path / "bad.pt")
+
+
 def test_a_model_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_model(tmp_path / "model.pt", network(), CARD)
     before = (tmp_path / "model.pt").read_bytes()

@@ -65,6 +65,42 @@ def test_full_supervision_is_cross_entropy() -> None:
     assert model.training_step(batch, 0).item() == pytest.approx(expected, rel=1e-5)
 
 
+def test_dice_loss_is_its_formula_over_the_whole_batch() -> None:
+    """Against NumPy; a slice with nothing in it does not count for itself."""
+    batch = TASK.train | {"index": torch.arange(6), "mask": TASK.train["mask"].clone()}
+    batch["mask"][0] = False
+    plain, more = (module(None, supervised=True, dice_weight=weight) for weight in (0.0, 2.0))
+    with torch.no_grad():
+        probability = special.softmax(plain(batch["image"]).double().numpy(), axis=1)[:, 1]
+    truth = batch["mask"][:, 0].numpy()
+    expected = 2.0 * (1.0 - 2.0 * probability[truth].sum() / (probability.sum() + truth.sum()))
+    added = more.training_step(batch, 0) - plain.training_step(batch, 0)
+    assert added.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_answers_are_means_over_mirror_images() -> None:
+    """Against NumPy, turned by hand; and what is judged is that mean."""
+    images = TASK.validation["image"]
+    plain, mirrored = module(rf.Penalty()), module(rf.Penalty(), mirrors=(-1, -2))
+    with torch.no_grad():
+        turned = [
+            np.flip(special.softmax(plain(images.flip(axes)).double().numpy(), axis=1), axes)
+            for axes in ((), (-1,), (-2,), (-2, -1))
+        ]
+        found = mirrored.answer(images)
+        assert torch.equal(plain.answer(images), plain(images))
+    np.testing.assert_allclose(found.exp().numpy(), np.mean(turned, axis=0), rtol=1e-4)
+    mirrored.validation_step(TASK.validation | {"index": torch.arange(4)}, 0)
+    assert torch.equal(mirrored._overlaps[0], overlap(found, TASK.validation["mask"]))
+
+
+def test_a_certain_answer_is_still_finite() -> None:
+    certain = module(rf.Penalty(), mirrors=(-1,))
+    with torch.no_grad():
+        certain.network.temperature.fill_(1e-4)
+        assert bool(certain.answer(TASK.validation["image"]).isfinite().all())
+
+
 def test_masks_and_limits_add_up() -> None:
     batch = TASK.train | {"index": torch.arange(6)}
     limits = module(rf.Penalty()).training_step(batch, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel
@@ -158,12 +159,18 @@ def test_flips_are_averaged_and_turned_back() -> None:
         network.weight.zero_()
         network.bias.zero_()
         network.weight[1, 0, 1, 0] = 4.0
-    card = ModelCard("torch.nn.Conv2d", {}, ("T2",), ("prostate",), (12, 10))
+    card = ModelCard("torch.nn.Conv2d", {}, ("T2",), ("prostate",), (12, 10), mirrors=("left-right", "up-down"))
     image = normalised(GREY)[:, None]
-    (answer,) = Predictor(Tempered(network), card, device="cpu", flips=True)(image, (12, 10))
+    (answer,) = Predictor(Tempered(network), card, device="cpu")(image, (12, 10))
     padded = np.pad(image[:, 0] / 255.0, ((0, 0), (0, 0), (1, 1)))
     left, right = (1 / (1 + np.exp(-4.0 * padded[:, :, at : at + 10])) for at in (0, 2))
     assert np.allclose(answer[:, 1].numpy(), (left + right) / 2, atol=1e-6)
+    for unmirrored in (
+        Predictor(Tempered(network), card, device="cpu", flips=False),
+        Predictor(Tempered(network), replace(card, mirrors=()), device="cpu"),  # it was judged without them
+    ):
+        (plain,) = unmirrored(image, (12, 10))
+        assert np.allclose(plain[:, 1].numpy(), left, atol=1e-6)
 
 
 def test_channels_as_files_and_as_a_fourth_axis(tmp_path: Path) -> None:
@@ -295,11 +302,11 @@ def test_a_mask_s_header_comes_after_its_data_and_after_all_else(
 ) -> None:
     """So that whoever finds CASE.mhd finds a finished case."""
     moved: list[str] = []
-    replace = predict.os.replace
+    rename = predict.os.replace
 
     def watched(source: Path, target: Path) -> None:
         moved.append(target.name)
-        replace(source, target)
+        rename(source, target)
 
     monkeypatch.setattr(predict.os, "replace", watched)
     predicted(bright((12, 10)), write_mhd(tmp_path / "a.mhd", GREY), tmp_path / "out", probabilities=True)
@@ -312,7 +319,8 @@ def test_a_mask_s_header_comes_after_its_data_and_after_all_else(
 def test_a_gpu_finds_the_same(patch: tuple[int, int, int] | None) -> None:
     image, answers = normalised(GREY)[:, None], {}
     for device in ("cpu", "cuda"):
-        predictor = Predictor(*bright((12, 10), patch=patch, steep=3.0), device=device, flips=True)
+        network, card = bright((12, 10), patch=patch, steep=3.0)
+        predictor = Predictor(network, replace(card, mirrors=("left-right",)), device=device)
         answers[device] = torch.cat(list(predictor(image, (24, 20)))).cpu()
     assert torch.allclose(answers["cpu"], answers["cuda"], atol=1e-3)
 

@@ -8,10 +8,11 @@ from torch import Tensor
 
 from ringfence.weak.annotations.from_masks import boxes_from_masks
 from ringfence.weak.batches import Batch
-from ringfence.weak.box_settings import AugmentSettings
+from ringfence.weak.box_settings import AugmentSettings, Mirror
 from ringfence.weak.varying import augmented, cut, patches
 
-STILL = AugmentSettings(flip=False, shift=0.0, scale=0.0, intensity=0.0)
+ALL: list[Mirror] = ["slices", "up-down", "left-right"]
+STILL = AugmentSettings(flip=[], shift=0.0, scale=0.0, intensity=0.0)
 
 
 def blobs(rows: int, space: tuple[int, ...], classes: int = 2) -> Batch:
@@ -53,16 +54,28 @@ def test_nothing_asked_is_nothing_done() -> None:
 def test_mirrored_boxes_are_the_boxes_of_mirrored_masks(space: tuple[int, ...]) -> None:
     torch.manual_seed(1)
     batch = blobs(40, space)
-    varied = augmented(batch, AugmentSettings(flip=True, shift=0.0, scale=0.0, intensity=0.0))
+    varied = augmented(batch, AugmentSettings(flip=ALL[-len(space) :], shift=0.0, scale=0.0, intensity=0.0))
     assert torch.equal(varied["box"], boxes_from_masks(varied["mask"]))
     assert not torch.equal(varied["box"], batch["box"])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_images_are_mirrored_along_what_is_asked_alone(name: Mirror) -> None:
+    torch.manual_seed(7)
+    batch = blobs(30, (8, 10, 12))
+    varied = augmented(batch, AugmentSettings(flip=[name], shift=0.0, scale=0.0, intensity=0.0))
+    axis = {"slices": 2, "up-down": 3, "left-right": 4}[name]
+    as_it_was = [torch.equal(now, was) for now, was in zip(varied["image"], batch["image"], strict=True)]
+    mirrored = [torch.equal(now, was) for now, was in zip(varied["image"], batch["image"].flip(axis), strict=True)]
+    assert all(one or other for one, other in zip(as_it_was, mirrored, strict=True))
+    assert 5 <= sum(mirrored) <= 25
 
 
 @pytest.mark.parametrize("space", [(64, 48), (16, 40, 32)])
 def test_moved_and_scaled_boxes_hold_their_masks_tightly(space: tuple[int, ...]) -> None:
     torch.manual_seed(2)
     batch = blobs(60, space)
-    varied = augmented(batch, AugmentSettings(flip=True, shift=0.3, scale=0.2, intensity=0.2))
+    varied = augmented(batch, AugmentSettings(flip=ALL[-len(space) :], shift=0.3, scale=0.2, intensity=0.2))
     exact = boxes_from_masks(varied["mask"])
     there = varied["mask"].flatten(2).any(dim=-1)
     box = varied["box"]
@@ -78,7 +91,7 @@ def test_strips_that_count_are_crossed_by_the_object_even_in_a_cut_box() -> None
     """The promise behind ``whole``: lines within the box, along axes that count, all meet the object."""
     torch.manual_seed(3)
     batch = blobs(80, (40, 40))
-    varied = augmented(batch, AugmentSettings(flip=True, shift=0.5, scale=0.0, intensity=0.0))
+    varied = augmented(batch, AugmentSettings(flip=ALL[1:], shift=0.5, scale=0.0, intensity=0.0))
     missed = 0
     for axis in (0, 1):
         count = lines(varied["mask"], axis)
@@ -136,7 +149,7 @@ def test_size_bounds_and_margins_scale_with_the_image() -> None:
     batch = blobs(30, (64, 64), classes=1)
     size = batch["mask"].flatten(2).sum(dim=-1).float()
     batch |= {"size_low": size, "size_high": size, "margin": torch.full((30, 2), 2)}
-    varied = augmented(batch, AugmentSettings(flip=True, shift=0.0, scale=0.3, intensity=0.0))
+    varied = augmented(batch, AugmentSettings(flip=ALL[1:], shift=0.0, scale=0.3, intensity=0.0))
     uncut = varied["whole"].all(dim=-1)
     now = varied["mask"].flatten(2).sum(dim=-1).float()
     torch.testing.assert_close(varied["size_low"][uncut], now[uncut], rtol=0.08, atol=4.0)
@@ -147,7 +160,7 @@ def test_brightness_changes_and_black_stays_black() -> None:
     torch.manual_seed(6)
     batch = blobs(20, (16, 16))
     batch["image"][:, :, :4] = 0
-    varied = augmented(batch, AugmentSettings(flip=False, shift=0.0, scale=0.0, intensity=0.2))
+    varied = augmented(batch, AugmentSettings(flip=[], shift=0.0, scale=0.0, intensity=0.2))
     assert varied["image"].dtype == torch.uint8
     assert not bool(varied["image"][:, :, :4].any())
     assert not torch.equal(varied["image"], batch["image"])

@@ -20,7 +20,7 @@ in-plane size; masks have the same, with exactly their geometry, in their format
 EPILOG = """examples:
   ringfence predict runs/mine/model.pt scans/ masks/
   ringfence predict model.pt patient.nii.gz out/ --overlays --probabilities
-  ringfence predict model.pt imagesTs/ masks/ --flips --device cuda
+  ringfence predict model.pt imagesTs/ masks/ --no-flips --device cuda
 
 Several channels are files CASE_0000.nii.gz, CASE_0001.nii.gz, ... (as nnU-Net has them), or
 the fourth axis of a NIfTI. Files that end in _segmentation are somebody's masks, and left alone.
@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> str:
     predictor = Predictor(network, card, device=options.device, flips=options.flips, batch=options.batch)
     cases = find_cases(Path(options.images))
     check_channels(cases, card)
-    out = Output(Path(options.out), options.probabilities, options.overlays)
+    out = Output(Path(options.out), options.probabilities, options.overlays, options.largest)
     out.open()
     console = Console(stderr=True)
     results: list[Prediction | Failure] = []
@@ -92,7 +92,15 @@ def _parser() -> argparse.ArgumentParser:
         "--overlays", action="store_true", help="draw CASE.png, too: slices with the mask tinted and outlined"
     )
     parser.add_argument(
-        "--flips", action="store_true", help="average over mirror images: four times the work, often a bit better"
+        "--largest",
+        action="store_true",
+        help="keep the largest connected part of each class alone: for organs that are one piece",
+    )
+    parser.add_argument(
+        "--no-flips",
+        action="store_false",
+        dest="flips",
+        help="do not average over mirror images, even if the model was judged so: half the work, often a bit worse",
     )
     parser.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from ringfence.weak.settings import (
     METHODS,
@@ -20,6 +20,9 @@ from ringfence.weak.settings import (
     TrainingSettings,
     option,
 )
+
+Mirror: TypeAlias = Literal["left-right", "up-down", "slices"]
+"""What images can be mirrored along, as slices are stored."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,13 @@ class LimitSettings:
 class AugmentSettings:
     """How training images are varied: only so that a box stays a box, hence no rotation."""
 
-    flip: bool = option(True, "mirror along each axis, every second time")
+    flip: list[Mirror] = option(
+        ["left-right"], "mirror every second time: left-right, up-down, slices; [] for never. Bodies have an up"
+    )
+    average: bool = option(
+        True,
+        "judge a network by its mean answer over an image and its mirror images; `ringfence predict` does so, too",
+    )
     shift: float = option(0.1, "move by up to this share of the image along each axis")
     scale: float = option(0.1, "enlarge or shrink by up to this share along each axis")
     intensity: float = option(0.2, "vary contrast, brightness and gamma by up to this share")
@@ -96,7 +105,7 @@ class BoxSettings(ExperimentSettings):
     augmented_lagrangian: AugmentedLagrangianSettings = field(
         default_factory=lambda: AugmentedLagrangianSettings(unit="pixels", rho=0.01, final_temperature=1.0)
     )
-    full_supervision: FullSupervisionSettings = field(default_factory=FullSupervisionSettings)
+    full_supervision: FullSupervisionSettings = field(default_factory=lambda: FullSupervisionSettings(dice=1.0))
     data: BoxDataSettings = field(default_factory=BoxDataSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     augment: AugmentSettings = field(default_factory=AugmentSettings)

@@ -85,6 +85,11 @@ class BoxTask(Task):
             batch = patches(batch, self.space)
         return augmented(batch, self.augment)
 
+    @property
+    def mirrors(self) -> tuple[str, ...]:
+        """Those that training images were varied by: of others a network knows nothing."""
+        return tuple(self.augment.flip) if self.augment.average else ()
+
     def pictured(self, count: int) -> list[int]:
         """The slice with the largest box of each of the first cases."""
         case, box = self.validation["case"], self.validation["box"]
@@ -140,6 +145,10 @@ def box_task(settings: BoxSettings) -> BoxTask:
     judges = prepared.of("validation") or cases
     labels = read_labels(settings.data, settings.limits, prepared)
     patch = checked_patch(settings.data.patch, prepared)
+    if patch is None and "slices" in settings.augment.flip:
+        raise ValueError(
+            "augment.flip: slices can be mirrored in volumes alone: give data.patch, or leave them out"
+        )
     if patch is None:
         train, validation = (slice_rows(prepared, some, labels) for some in (cases, judges))
     else:

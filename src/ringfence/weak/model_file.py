@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch
 
+from ringfence.weak.mirrors import mirror_axes
 from ringfence.weak.networks import Tempered, build_network
 from ringfence.weak.prepared import checked_labels
 
@@ -32,6 +33,7 @@ class ModelCard:
         method: how it was trained.
         commit: of the code that trained it.
         labels: the classes' values in masks, in the same order; 1, 2, ... unless given.
+        mirrors: what its answers were averaged over, by the names of ``mirrors.AXES``.
     """
 
     class_path: str
@@ -43,8 +45,10 @@ class ModelCard:
     method: str = ""
     commit: str = ""
     labels: tuple[int, ...] = ()
+    mirrors: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        mirror_axes(self.mirrors)
         object.__setattr__(self, "labels", checked_labels(self.labels, self.classes))
 
 
@@ -114,6 +118,7 @@ def _card(facts: Any) -> ModelCard:
             "classes": tuple(map(str, facts["classes"])),
             "size": tuple(int(side) for side in facts["size"]),
             "patch": None if patch is None else tuple(int(side) for side in patch),
+            "mirrors": tuple(map(str, facts.get("mirrors", ()))),
         }
     )
     if len(card.size) != 2 or min(card.size) < 1 or (card.patch is not None and len(card.patch) != 3):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
 import pytorch_lightning as pl
@@ -18,6 +18,7 @@ from ringfence.residuals import Residual
 from ringfence.segmentation import Region
 from ringfence.weak.batches import Batch, Batches
 from ringfence.weak.graphs import Graphed, fused, rewrapped, unwrapped
+from ringfence.weak.mirrors import mean_answer
 from ringfence.weak.networks import Tempered
 from ringfence.weak.task import Limits
 
@@ -29,8 +30,8 @@ BETAS: Final = (0.9, 0.99)
 class WeakSegmentation(pl.LightningModule):
     """loss = Σ_i Σ_n φ(f_i(s^n)) with s = softmax(network(x)): no pixel's label is used.
 
-    With ``supervised``, cross-entropy against the masks is added to it; without a fence that is full supervision,
-    on the same data and schedule.
+    With ``supervised``, cross-entropy against the masks is added to it, and Dice loss (1 - 2Σsy / (Σs + Σy) over
+    the batch) if asked for; without a fence that is full supervision, on the same data and schedule.
 
     Batches hold ``image`` (uint8 ``[B, C, *space]``), ``mask`` (bool ``[B, K, *space]``; for validation, and for
     full supervision) and whatever ``limits`` reads.
@@ -44,6 +45,8 @@ class WeakSegmentation(pl.LightningModule):
         tolerances: how far a limit may be exceeded and still count as held, by its name.
         varied: what is done to a training batch first, as augmentation.
         supervised: use the masks of the training set, too.
+        dice_weight: of Dice loss beside cross-entropy, where masks are used.
+        mirrors: axes of images; in validation, answers are averaged over an image and its mirror images along them.
         temperatures: the network's in the first epoch and in the last, with equal ratios between.
         batch_size: images a step.
         lr: Adam's first learning rate.
@@ -63,6 +66,8 @@ class WeakSegmentation(pl.LightningModule):
         tolerances: Mapping[str, float] | None = None,
         varied: Callable[[Batch], Batch] | None = None,
         supervised: bool = False,
+        dice_weight: float = 0.0,
+        mirrors: Sequence[int] = (),
         temperatures: tuple[float, float] = (1.0, 1.0),
         batch_size: int = 4,
         lr: float = 1e-3,
@@ -77,7 +82,8 @@ class WeakSegmentation(pl.LightningModule):
         self.fence, self.limits, self.monitor = fence, limits, Monitor(tolerances or 0.0)
         if fence is None and not supervised:
             raise ValueError("there is nothing to learn from: give a fence, or supervised=True")
-        self.supervised, self.temperatures = supervised, temperatures
+        self.supervised, self.mirrors, self.temperatures = supervised, tuple(mirrors), temperatures
+        self._dice_loss = _dice_loss(dice_weight) if supervised and dice_weight else None
         self.batch_size, self.lr, self.schedule = batch_size, lr, schedule
         self.seed, self.cuda_graphs = seed, cuda_graphs
         self._train, self._validation, self._varied = train, validation, varied
@@ -96,8 +102,15 @@ class WeakSegmentation(pl.LightningModule):
         logits: Tensor = self.network(scaled.to(memory_format=self.memory_format))
         return logits
 
+    def answer(self, images: Tensor) -> Tensor:
+        """Logits of uint8 images as they are judged: where there are mirrors, the log of the mean probabilities."""
+        if not self.mirrors:
+            return self(images)  # type: ignore[no-any-return]
+        mean = mean_answer(self, images, self.mirrors).float()
+        return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
+
     def training_step(self, batch: Batch, number: int) -> Tensor:
-        """Cross-entropy if the masks are used, and the limits' term if there are limits."""
+        """Cross-entropy (and Dice loss) if the masks are used, and the limits' term if there are limits."""
         batch = batch if self._varied is None else self._varied(batch)
         if self._graphed is not None and self._graphed.fits(batch):
             logits, residuals = self._replayed(self._graphed, batch)
@@ -105,7 +118,10 @@ class WeakSegmentation(pl.LightningModule):
             logits, residuals = self._measured(batch)
         loss = torch.zeros((), device=self.device)
         if self.supervised:
-            loss = loss + F.cross_entropy(logits, _labels(batch["mask"]))
+            labels = _labels(batch["mask"])
+            loss = loss + F.cross_entropy(logits, labels)
+            if self._dice_loss is not None:
+                loss = loss + self._dice_loss(logits.float(), labels)
         if self.fence is not None:
             loss = loss + self.fence(index=batch["index"], **residuals)
         self._losses.append(loss.detach())
@@ -113,7 +129,7 @@ class WeakSegmentation(pl.LightningModule):
 
     def validation_step(self, batch: Batch, number: int) -> None:
         """What Dice is made of, and whether the limits hold."""
-        logits = self(batch["image"])
+        logits = self.answer(batch["image"])
         residuals = self.limits(Region(logits), batch)
         self.monitor.update(index=batch["index"], **residuals)
         self._overlaps.append(overlap(logits, batch["mask"], batch.get("judged")))
@@ -265,6 +281,19 @@ def dice(overlaps: Tensor, case: Tensor | None = None) -> Tensor:
         overlaps = rows.index_add_(0, place, overlaps[known])
     both, total = overlaps.unbind(dim=-1)
     return torch.where(total > 0, 2.0 * both / total.clamp(min=1.0), 1.0)
+
+
+def _dice_loss(weight: float) -> Callable[[Tensor, Tensor], Tensor]:
+    """weight · (1 - 2Σsy / (Σs + Σy)), sums over all the batch's pixels: empty slices do not count as zero."""
+    from monai.losses.dice import DiceLoss
+
+    measure = DiceLoss(include_background=False, to_onehot_y=True, softmax=True, batch=True)
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        value: Tensor = weight * measure(logits, labels.unsqueeze(1))
+        return value
+
+    return loss
 
 
 def _labels(masks: Tensor) -> Tensor:

@@ -17,7 +17,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ringfence.report.overlay import overlay_sheet
+from ringfence.weak.components import largest_parts
 from ringfence.weak.image_cases import ImageCase, channels_fault
+from ringfence.weak.mirrors import mean_answer, mirror_axes
 from ringfence.weak.model_file import ModelCard
 from ringfence.weak.networks import Tempered
 from ringfence.weak.orientation import upright
@@ -28,7 +30,6 @@ SLICES, PATCHES = 16, 2
 """That the network gets at once unless told otherwise."""
 OVERLAP: Final = 0.5
 """Of neighbouring patches, as a share of their size."""
-FLIPS: Final[tuple[tuple[int, ...], ...]] = ((), (-1,), (-2,), (-2, -1))
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,12 @@ class Failure:
 
 @dataclass(frozen=True)
 class Output:
-    """Where predictions go, and what is written besides masks."""
+    """Where predictions go, what is written besides masks, and whether only each class's largest part is kept."""
 
     folder: Path
     probabilities: bool = False
     overlays: bool = False
+    largest: bool = False
 
     def open(self) -> None:
         """Make the folder; one that already holds something is refused, and nothing is changed."""
@@ -85,7 +87,7 @@ class Predictor:
         network: of a model file.
         card: of the same.
         device: auto takes a GPU if there is one.
-        flips: average over the image and its mirror images, left-right and up-down.
+        flips: average over the image and its mirror images, those that the model was judged with.
         batch: how many slices or patches the network gets at once.
     """
 
@@ -95,7 +97,7 @@ class Predictor:
         card: ModelCard,
         *,
         device: str = "auto",
-        flips: bool = False,
+        flips: bool = True,
         batch: int | None = None,
     ) -> None:
         if device == "cuda" and not torch.cuda.is_available():
@@ -104,7 +106,7 @@ class Predictor:
             raise ValueError(f"--batch: {batch} must be at least 1")
         found = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(found if device == "auto" else device)
-        self.card, self.flips = card, flips
+        self.card, self._mirrors = card, mirror_axes(card.mirrors if flips else ())
         self.batch = batch or (SLICES if card.patch is None else PATCHES)
         self._network = network.to(self.device).eval()
 
@@ -148,9 +150,7 @@ class Predictor:
             yield some.to(self.device)
 
     def _answer(self, images: Tensor) -> Tensor:
-        mirrored = FLIPS if self.flips else FLIPS[:1]
-        answers = [self._network(images.flip(axes)).softmax(dim=1).flip(axes) for axes in mirrored]
-        return torch.stack(answers).mean(dim=0)
+        return mean_answer(self._network, images, self._mirrors)
 
 
 def predict_cases(cases: Iterable[ImageCase], predictor: Predictor, out: Output) -> Iterator[Prediction | Failure]:
@@ -165,6 +165,7 @@ def predict_cases(cases: Iterable[ImageCase], predictor: Predictor, out: Output)
         except (ValueError, OSError) as error:
             yield Failure(case.name, str(error))
             continue
+        mask = largest_parts(mask) if out.largest else mask
         yield _write(case, predictor.card, volume, grey[:, 0], mask, shares, out)
 
 

@@ -141,9 +141,10 @@ class AugmentedLagrangianSettings(LimitedSettings):
 
 @dataclass(frozen=True)
 class FullSupervisionSettings(MethodSettings):
-    """Full supervision: cross-entropy against every pixel's label, the upper bound."""
+    """Full supervision: cross-entropy against every pixel's label, and Dice loss if asked for; the upper bound."""
 
     final_temperature: float = option(1.0, "where it gets to by the last epoch, by equal ratios")
+    dice: float = option(0.0, "how much Dice loss counts beside cross-entropy")
 
 
 METHODS: Final = (

@@ -59,6 +59,11 @@ class Task(ABC):
         """A training batch as it is trained on: augmented, or cut into patches, on whatever device it is."""
         return batch
 
+    @property
+    def mirrors(self) -> tuple[str, ...]:
+        """What a network's answers are averaged over, by the names of ``mirrors.AXES``; nothing unless given."""
+        return ()
+
     def pictured(self, count: int) -> list[int]:
         """Rows of the validation set to keep pictures of."""
         return list(range(min(count, len(self.validation["image"]))))

@@ -27,6 +27,7 @@ from ringfence.lightning import FenceCallback
 from ringfence.methods.base import Options
 from ringfence.report.environment import commit
 from ringfence.weak.history import History
+from ringfence.weak.mirrors import mirror_axes
 from ringfence.weak.model_file import MODEL, ModelCard, save_model
 from ringfence.weak.module import WeakSegmentation
 from ringfence.weak.networks import Tempered, build_network, fitted_arguments
@@ -100,6 +101,8 @@ def make_module(settings: ExperimentSettings, task: Task, method: str, seed: int
         tolerances=task.tolerances(getattr(own, "unit", "pixels")),
         varied=task.varied,
         supervised=method == "full_supervision",
+        dice_weight=getattr(own, "dice", 0.0),
+        mirrors=mirror_axes(task.mirrors),
         temperatures=(own.temperature, own.final_temperature),
         batch_size=training.batch_size,
         lr=training.lr,
@@ -189,7 +192,7 @@ def _keep_outputs(
     images = task.validation["image"][rows]
     module.eval()
     with torch.no_grad():
-        predicted = module(images.to(module.device)).argmax(dim=1).to(torch.uint8).cpu()
+        predicted = module.answer(images.to(module.device)).argmax(dim=1).to(torch.uint8).cpu()
     truth = task.validation["mask"][rows].any(dim=1)
     kept = {"image": images[:, 0], "truth": truth, "predicted": predicted}
     if images.ndim == 5:  # of a volume, the slice in its middle
@@ -206,6 +209,7 @@ def _keep_outputs(
         method,
         commit(),
         task.labels,
+        task.mirrors,
     )
     save_model(run.path / MODEL, module.network, card)
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from ringfence.weak.batches import Batch
 from ringfence.weak.box_settings import AugmentSettings
+from ringfence.weak.mirrors import mirror_axes
 
 
 def augmented(batch: Batch, settings: AugmentSettings) -> Batch:
@@ -25,8 +26,9 @@ def augmented(batch: Batch, settings: AugmentSettings) -> Batch:
     rows, axes = len(images), images.ndim - 2
     scale = 1.0 + settings.scale * _uniform(rows, axes, images.device)
     shift = settings.shift * _uniform(rows, axes, images.device)
-    if settings.flip:
-        scale = torch.where(torch.rand(rows, axes, device=images.device) < 0.5, -scale, scale)
+    for axis in mirror_axes(settings.flip):
+        turned = torch.rand(rows, device=images.device) < 0.5
+        scale[:, axis] = torch.where(turned, -scale[:, axis], scale[:, axis])
     varied = dict(batch)
     varied["image"] = _brightened(_moved(images, scale, shift, "bilinear"), settings.intensity)
     if "mask" in batch:
