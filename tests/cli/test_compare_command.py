@@ -210,7 +210,7 @@ def test_a_mistake_gets_one_message(arguments: list[str], message: str, capsys: 
         ("training: {ephocs: 1}\n", "there is no option 'training.ephocs'; did you mean 'training.epochs'?"),
         ("sedes: [1]\n", "there is no option 'sedes'; did you mean 'seeds'?"),
         ("seeds: one\n", "seeds:"),
-        ("seeds: 3\n", "methods, seeds and data.patch must be lists: write [it]"),
+        ("seeds: 3\n", "methods, seeds, data.patch and augment.flip must be lists: write [it]"),
         ("training:\n", "the file of --config holds no settings: a name with nothing below it"),
         ("data: 5\n", "data has settings of its own, as in data.size; got 5"),
         ("training: {schedule: null}\n", "training.schedule must have a value; leave the line out for the default"),

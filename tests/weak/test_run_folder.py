@@ -46,13 +46,23 @@ def test_another_run_is_never_overwritten(tmp_path: Path) -> None:
 def test_a_run_goes_on_as_it_was_begun_or_not_at_all(tmp_path: Path) -> None:
     folder = open_run_folder(tmp_path / "run", CONFIG, resume=False)
     assert open_run_folder(folder.path, CONFIG, resume=True) == folder
-    changed = CONFIG | {"seeds": [0], "data": {"size": 32, "radius": None}}
+    changed = CONFIG | {"network": {"class_path": "a.C"}, "data": {"size": 32, "radius": None}}
     with pytest.raises(
-        ValueError, match=r"this differs:\n  data.size: was 64, now 32\n  seeds: was \[0, 1\], now \[0\]"
+        ValueError, match=r"this differs:\n  data.size: was 64, now 32\n  network.class_path: was a.B, now a.C"
     ):
         open_run_folder(folder.path, changed, resume=True)
     with pytest.raises(FileNotFoundError, match=r"nothing holds no run \(there is no config.yaml in it\)"):
         open_run_folder(tmp_path / "nothing", CONFIG, resume=True)
+
+
+def test_methods_and_seeds_can_be_added_and_none_is_lost(tmp_path: Path) -> None:
+    begun = CONFIG | {"methods": ["penalty", "log_barrier"]}
+    folder = open_run_folder(tmp_path / "run", begun, resume=False)
+    open_run_folder(folder.path, begun | {"seeds": [2, 1], "methods": ["log_barrier"]}, resume=True)
+    assert stored_config(folder.path) == begun | {"seeds": [0, 1, 2]}
+    open_run_folder(folder.path, begun | {"methods": ["full_supervision"]}, resume=True)
+    assert stored_config(folder.path)["methods"] == ["penalty", "log_barrier", "full_supervision"]
+    assert stored_config(folder.path)["seeds"] == [0, 1, 2]
 
 
 def test_a_disk_without_room_is_noticed_before_there_is_a_folder(

@@ -8,11 +8,12 @@ from torch import Tensor
 
 from ringfence.weak.annotations.from_masks import boxes_from_masks
 from ringfence.weak.batches import Batch
-from ringfence.weak.box_settings import AugmentSettings, Mirror
+from ringfence.weak.box_settings import AugmentSettings
 from ringfence.weak.varying import augmented, cut, patches
 
-ALL: list[Mirror] = ["slices", "up-down", "left-right"]
-STILL = AugmentSettings(flip=[], shift=0.0, scale=0.0, intensity=0.0)
+EVEN: dict[str, float] = {"intensity": 0.0, "bias": 0.0, "noise": 0.0}
+ALL: list[str] = ["slices", "up-down", "left-right"]
+STILL = AugmentSettings(flip=[], shift=0.0, scale=0.0, **EVEN)
 
 
 def blobs(rows: int, space: tuple[int, ...], classes: int = 2) -> Batch:
@@ -54,16 +55,16 @@ def test_nothing_asked_is_nothing_done() -> None:
 def test_mirrored_boxes_are_the_boxes_of_mirrored_masks(space: tuple[int, ...]) -> None:
     torch.manual_seed(1)
     batch = blobs(40, space)
-    varied = augmented(batch, AugmentSettings(flip=ALL[-len(space) :], shift=0.0, scale=0.0, intensity=0.0))
+    varied = augmented(batch, AugmentSettings(flip=ALL[-len(space) :], shift=0.0, scale=0.0, **EVEN))
     assert torch.equal(varied["box"], boxes_from_masks(varied["mask"]))
     assert not torch.equal(varied["box"], batch["box"])
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_images_are_mirrored_along_what_is_asked_alone(name: Mirror) -> None:
+def test_images_are_mirrored_along_what_is_asked_alone(name: str) -> None:
     torch.manual_seed(7)
     batch = blobs(30, (8, 10, 12))
-    varied = augmented(batch, AugmentSettings(flip=[name], shift=0.0, scale=0.0, intensity=0.0))
+    varied = augmented(batch, AugmentSettings(flip=[name], shift=0.0, scale=0.0, **EVEN))
     axis = {"slices": 2, "up-down": 3, "left-right": 4}[name]
     as_it_was = [torch.equal(now, was) for now, was in zip(varied["image"], batch["image"], strict=True)]
     mirrored = [torch.equal(now, was) for now, was in zip(varied["image"], batch["image"].flip(axis), strict=True)]
@@ -75,7 +76,9 @@ def test_images_are_mirrored_along_what_is_asked_alone(name: Mirror) -> None:
 def test_moved_and_scaled_boxes_hold_their_masks_tightly(space: tuple[int, ...]) -> None:
     torch.manual_seed(2)
     batch = blobs(60, space)
-    varied = augmented(batch, AugmentSettings(flip=ALL[-len(space) :], shift=0.3, scale=0.2, intensity=0.2))
+    varied = augmented(
+        batch, AugmentSettings(flip=ALL[-len(space) :], shift=0.3, scale=0.2, **EVEN | {"intensity": 0.2})
+    )
     exact = boxes_from_masks(varied["mask"])
     there = varied["mask"].flatten(2).any(dim=-1)
     box = varied["box"]
@@ -91,7 +94,7 @@ def test_strips_that_count_are_crossed_by_the_object_even_in_a_cut_box() -> None
     """The promise behind ``whole``: lines within the box, along axes that count, all meet the object."""
     torch.manual_seed(3)
     batch = blobs(80, (40, 40))
-    varied = augmented(batch, AugmentSettings(flip=ALL[1:], shift=0.5, scale=0.0, intensity=0.0))
+    varied = augmented(batch, AugmentSettings(flip=ALL[1:], shift=0.5, scale=0.0, **EVEN))
     missed = 0
     for axis in (0, 1):
         count = lines(varied["mask"], axis)
@@ -149,7 +152,7 @@ def test_size_bounds_and_margins_scale_with_the_image() -> None:
     batch = blobs(30, (64, 64), classes=1)
     size = batch["mask"].flatten(2).sum(dim=-1).float()
     batch |= {"size_low": size, "size_high": size, "margin": torch.full((30, 2), 2)}
-    varied = augmented(batch, AugmentSettings(flip=ALL[1:], shift=0.0, scale=0.3, intensity=0.0))
+    varied = augmented(batch, AugmentSettings(flip=ALL[1:], shift=0.0, scale=0.3, **EVEN))
     uncut = varied["whole"].all(dim=-1)
     now = varied["mask"].flatten(2).sum(dim=-1).float()
     torch.testing.assert_close(varied["size_low"][uncut], now[uncut], rtol=0.08, atol=4.0)
@@ -160,8 +163,34 @@ def test_brightness_changes_and_black_stays_black() -> None:
     torch.manual_seed(6)
     batch = blobs(20, (16, 16))
     batch["image"][:, :, :4] = 0
-    varied = augmented(batch, AugmentSettings(flip=[], shift=0.0, scale=0.0, intensity=0.2))
+    varied = augmented(batch, AugmentSettings(flip=[], shift=0.0, scale=0.0, **EVEN | {"intensity": 0.2}))
     assert varied["image"].dtype == torch.uint8
     assert not bool(varied["image"][:, :, :4].any())
     assert not torch.equal(varied["image"], batch["image"])
     assert torch.equal(varied["mask"], batch["mask"])
+
+
+@pytest.mark.parametrize("space", [(24, 30), (6, 24, 30)])
+def test_a_bias_field_is_smooth_and_the_same_for_all_channels(space: tuple[int, ...]) -> None:
+    torch.manual_seed(8)
+    batch = blobs(8, space)
+    batch["image"] = torch.full((8, 2, *space), 120, dtype=torch.uint8)
+    varied = augmented(batch, AugmentSettings(flip=[], shift=0.0, scale=0.0, **EVEN | {"bias": 0.3}))
+    field = (varied["image"].float() / 120).log()
+    assert torch.equal(field[:, 0], field[:, 1])
+    between = field.flatten(1).mean(dim=1).std()
+    assert 0.1 < float(field.std()) < 0.4
+    assert 0.0 < float(between) < 0.2
+    steps = field.diff(dim=-1).abs()
+    assert float(steps.max()) < 0.25  # of neighbours; the whole range is many times their mean
+    assert float(field.amax() - field.amin()) > 10 * float(steps.mean())
+
+
+def test_noise_has_the_strength_asked_for() -> None:
+    torch.manual_seed(9)
+    batch = blobs(200, (24, 24))
+    batch["image"] = torch.full((200, 1, 24, 24), 120, dtype=torch.uint8)
+    varied = augmented(batch, AugmentSettings(flip=[], shift=0.0, scale=0.0, **EVEN | {"noise": 0.1}))
+    spread = varied["image"].float().flatten(1).std(dim=1) / 255
+    assert float(spread.max()) < 0.12
+    assert float(spread.mean()) == pytest.approx(0.05, abs=0.01)  # uniform up to what was asked

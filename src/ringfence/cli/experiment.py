@@ -86,7 +86,11 @@ class Experiment(Generic[Kind]):
             help="a new folder; one in runs/ unless given",
         )
         parser.add_argument(
-            "--resume", type=bool, default=False, metavar="", help="go on with the interrupted run in --out"
+            "--resume",
+            type=bool,
+            default=False,
+            metavar="",
+            help="go on with the run in --out: where it was interrupted, or with more methods or seeds",
         )
         return parser
 

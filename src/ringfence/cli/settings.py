@@ -87,7 +87,7 @@ def explained(message: str, known: Sequence[str]) -> str:
         hint = f"did you mean '{near[0]}'?" if near else "--help lists what there is."
         return f"there is no option '{name}'; {hint}"
     if "is not iterable" in message or "item assignment" in message:  # one value where a list belongs
-        return "in the file of --config, methods, seeds and data.patch must be lists: write [it]"
+        return "in the file of --config, methods, seeds, data.patch and augment.flip must be lists: write [it]"
     if message.startswith("Unexpected config"):
         return "the file of --config holds no settings: a name with nothing below it, or no names at all"
     wrong = re.search(r'Parser key "([\w.]+)"[^:]*:\s*(.*)', message, re.DOTALL)
@@ -115,7 +115,7 @@ def _add_fields(parser: ArgumentParser, group: Any, defaults: Any, prefix: str) 
         options: dict[str, Any] = {"type": kind, "default": value, "help": field.metadata["help"]}
         listed = _list_of(kind)
         if listed is not None:  # `--seeds 0 1 2` on the command line, a list in YAML
-            options |= {"type": listed, "nargs": "+"}
+            options |= {"type": listed, "nargs": "*"}
         if _shown(kind):
             options["metavar"] = _shown(kind)
         group.add_argument(f"--{prefix}{field.name}", **options)

@@ -59,7 +59,8 @@ def table_terminal(comparison: Comparison) -> Table:
 def caption(comparison: Comparison) -> str:
     """What the numbers are."""
     seeds = comparison.seeds
-    over = f"over {len(seeds)} seeds, ± between them" if len(seeds) > 1 else f"seed {seeds[0]}"
+    fewer = "up to " if any(row.seeds < len(seeds) for row in comparison.rows()) else ""
+    over = f"over {fewer}{len(seeds)} seeds, ± between them" if len(seeds) > 1 else f"seed {seeds[0]}"
     epochs = (
         f"the last {comparison.last} of {comparison.length} epochs" if comparison.last > 1 else "the last epoch"
     )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from ringfence.weak.settings import (
     METHODS,
@@ -20,9 +20,6 @@ from ringfence.weak.settings import (
     TrainingSettings,
     option,
 )
-
-Mirror: TypeAlias = Literal["left-right", "up-down", "slices"]
-"""What images can be mirrored along, as slices are stored."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +57,8 @@ class LimitSettings:
 class AugmentSettings:
     """How training images are varied: only so that a box stays a box, hence no rotation."""
 
-    flip: list[Mirror] = option(
-        ["left-right"], "mirror every second time: left-right, up-down, slices; [] for never. Bodies have an up"
+    flip: list[str] = option(
+        ["left-right"], "mirror every second time: left-right, up-down, slices; [] in a file for never. Bodies have an up"
     )
     average: bool = option(
         True,
@@ -70,6 +67,8 @@ class AugmentSettings:
     shift: float = option(0.1, "move by up to this share of the image along each axis")
     scale: float = option(0.1, "enlarge or shrink by up to this share along each axis")
     intensity: float = option(0.2, "vary contrast, brightness and gamma by up to this share")
+    bias: float = option(0.3, "multiply by a smooth field exp(this × normal numbers), as the coils of MR do")
+    noise: float = option(0.05, "add noise, of a strength up to this share of full brightness")
 
 
 _WIDTH_32: Final = {

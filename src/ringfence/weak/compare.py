@@ -16,6 +16,7 @@ from torch import nn
 
 from ringfence.weak.box_settings import BoxCompareSettings, BoxSettings, TrainSettings
 from ringfence.weak.box_task import LIMITS, BoxTask, box_task
+from ringfence.weak.mirrors import mirror_axes
 from ringfence.weak.model_file import MODEL
 from ringfence.weak.networks import Tempered, build_network, check_network
 from ringfence.weak.prepared import MANIFEST, checksum, read_prepared
@@ -100,8 +101,14 @@ def checked_box_task(settings: BoxSettings, methods: Sequence[str], seeds: Seque
     limits, augment = settings.limits, settings.augment
     positive = {"limits.strip_width": limits.strip_width, "limits.size_high": limits.size_high}
     _check(settings, methods, seeds, positive)
-    shares = {f"augment.{name}": getattr(augment, name) for name in ("shift", "scale", "intensity")}
+    shares = {
+        f"augment.{name}": getattr(augment, name) for name in ("shift", "scale", "intensity", "bias", "noise")
+    }
     shares |= {"limits.size_low": limits.size_low or 0.0, "limits.size_slack": limits.size_slack or 0.0}
+    try:
+        mirror_axes(augment.flip)
+    except ValueError as error:
+        raise ValueError(f"augment.flip: {error}") from None
     for name, share in shares.items():
         if not 0.0 <= share < 1.0:
             raise ValueError(f"{name} is a share from 0 to below 1, got {share}")

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,6 +20,8 @@ CONFIG: Final = "config.yaml"
 ENVIRONMENT: Final = "environment.json"
 METRICS: Final = "metrics.csv"
 RESULT: Final = "result.json"
+GROWING: Final = ("methods", "seeds")
+"""What can be added to a run when it goes on; what it was begun with stays."""
 SPARE: Final = 1_000_000
 """Bytes that must be left for tables and figures."""
 
@@ -78,7 +80,7 @@ def open_run_folder(
     Args:
         path: the folder.
         config: what the run is asked to do.
-        resume: go on with the run that is there; it must have been asked the same.
+        resume: go on with the run that is there; it must have been asked the same, but for more methods or seeds.
         about: what else must be the same when it goes on, and is noted beside the versions: the task's name (for
             whoever makes tables of the run), the data's checksum.
     """
@@ -92,6 +94,10 @@ def open_run_folder(
                     f"{value[:12]}); bring that back, or begin a new run with --out"
                 )
         resumed = [*before.pop("resumed", []), _facts()]
+        begun = stored_config(path)
+        more = {name: _union(begun[name], config.get(name, ())) for name in GROWING if name in begun}
+        if begun | more != begun:
+            write_text(path / CONFIG, dump(begun | more))
         write_text(path / ENVIRONMENT, json.dumps(before | {"resumed": resumed}, indent=2) + "\n")
         return RunFolder(path)
     if path.exists() and not path.is_dir():
@@ -160,10 +166,15 @@ def write_text(path: Path, text: str) -> None:
 def _check_same(path: Path, config: Mapping[str, Any]) -> None:
     before, now = _flat(stored_config(path)), _flat(config)
     # a setting that did not exist when the run was begun is left to its default
-    different = [key for key in sorted(before) if before[key] != now.get(key)]
+    different = [key for key in sorted(before) if before[key] != now.get(key) and key not in GROWING]
     if different:
         lines = "\n".join(f"  {key}: was {before.get(key)}, now {now.get(key)}" for key in different)
         raise ValueError(f"--resume goes on with the run in {path} as it was begun, but this differs:\n{lines}")
+
+
+def _union(first: Iterable[Any], second: Iterable[Any]) -> list[Any]:
+    """Both, each once, in their order."""
+    return list(dict.fromkeys([*first, *second]))
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

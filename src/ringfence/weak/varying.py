@@ -17,7 +17,7 @@ from ringfence.weak.mirrors import mirror_axes
 
 
 def augmented(batch: Batch, settings: AugmentSettings) -> Batch:
-    """x' = ±s·x + d along each axis, for image, masks and boxes alike, and c·x^γ + b for the image's brightness.
+    """x' = ±s·x + d along each axis, for image, masks and boxes alike; e^field·(c·x^γ + b) + noise for brightness.
 
     ``box`` (int64 ``[B, K, axes, 2]``) is cut at the image's border; ``whole`` (bool ``[B, K, axes]``) becomes
     False along the axes whose strips lost something there. Random numbers come from torch's own generator.
@@ -30,7 +30,7 @@ def augmented(batch: Batch, settings: AugmentSettings) -> Batch:
         turned = torch.rand(rows, device=images.device) < 0.5
         scale[:, axis] = torch.where(turned, -scale[:, axis], scale[:, axis])
     varied = dict(batch)
-    varied["image"] = _brightened(_moved(images, scale, shift, "bilinear"), settings.intensity)
+    varied["image"] = _brightened(_moved(images, scale, shift, "bilinear"), settings)
     if "mask" in batch:
         varied["mask"] = _moved(batch["mask"], scale, shift, "nearest") > 0
     size = torch.tensor(images.shape[2:], device=images.device)
@@ -134,12 +134,25 @@ def _moved_edges(intervals: Tensor, scale: Tensor, shift: Tensor, size: Tensor) 
     return ends.sort(dim=-1).values
 
 
-def _brightened(images: Tensor, strength: float) -> Tensor:
-    if strength == 0.0:
+def _brightened(images: Tensor, settings: AugmentSettings) -> Tensor:
+    if settings.intensity == settings.bias == settings.noise == 0.0:
         return images
     ones = [1] * (images.ndim - 1)
-    contrast, brightness, gamma = (strength * _uniform(len(images), 3, images.device)).unbind(dim=1)
-    unit = (images.float() / 255.0).pow(gamma.exp().view(-1, *ones))
-    varied = (1.0 + contrast).view(-1, *ones) * (unit - 0.5) + 0.5 + 0.5 * brightness.view(-1, *ones)
+    draws = settings.intensity * _uniform(len(images), 3, images.device)
+    contrast, brightness, gamma = (draw.view(-1, *ones) for draw in draws.unbind(dim=1))
+    grey = (images.float() / 255.0).pow(gamma.exp())
+    grey = (1.0 + contrast) * (grey - 0.5) + 0.5 + 0.5 * brightness
+    if settings.bias > 0.0:
+        grey = grey * _field(images, settings.bias).exp()
+    if settings.noise > 0.0:
+        strength = settings.noise * torch.rand(len(images), *ones, device=images.device)
+        grey = grey + strength * torch.randn_like(grey)
     # what was black beyond the image's border stays so, or it would tell how the image was varied
-    return torch.where(images > 0, (255.0 * varied).clamp(0.0, 255.0).round(), 0.0).to(images.dtype)
+    return torch.where(images > 0, (255.0 * grey).clamp(0.0, 255.0).round(), 0.0).to(images.dtype)
+
+
+def _field(images: Tensor, strength: float) -> Tensor:
+    """Normal numbers on a coarse grid, smooth in between; the same for all channels: ``[B, 1, *space]``."""
+    space = images.shape[2:]
+    coarse = strength * torch.randn(len(images), 1, *[4] * len(space), device=images.device)
+    return F.interpolate(coarse, space, mode="bicubic" if len(space) == 2 else "trilinear")
