@@ -138,6 +138,30 @@ def test_pictures_show_what_each_method_found(folder: Path) -> None:
     assert all(masks.all() for _, masks in rows[1:])
 
 
+def test_fewer_pictures_are_narrower(folder: Path) -> None:
+    from matplotlib.image import imread
+
+    comparison = read_comparison(folder)
+    pictures_figure(comparison, folder / "all.png")
+    pictures_figure(comparison, folder / "one.png", most=1)
+    widths = [imread(folder / name).shape[1] for name in ("all.png", "one.png")]
+    assert widths[1] < widths[0]
+
+
+def test_a_run_that_grew_is_reported_to_the_same_place(folder: Path) -> None:
+    kept = folder / "kept"
+    (folder / "config.yaml").write_text("seeds: [0]\n")
+    (folder / "environment.json").write_text('{"started": "now", "command": "c"}')
+    write_report(read_comparison(folder), kept)
+    (folder / "config.yaml").write_text("seeds: [0, 1]\n")
+    write_report(read_comparison(folder), kept)
+    assert (kept / "config.yaml").read_text() == "seeds: [0, 1]\n"
+    (folder / "environment.json").write_text('{"started": "later", "command": "c"}')
+    (folder / "config.yaml").write_text("seeds: [2]\n")
+    with pytest.raises(FileExistsError, match="kept holds another run"):
+        write_report(read_comparison(folder), kept)
+
+
 def test_pictures_are_of_a_seed_that_has_finished(folder: Path) -> None:
     for method in METHODS:
         (folder / "seed-0" / method / "pictures.pt").unlink()

@@ -24,11 +24,23 @@ def run(arguments: Sequence[str]) -> str:
     parser.add_argument(
         "--out", metavar="FOLDER", help="another folder for them; it gets the run's config and metrics, too"
     )
+    parser.add_argument(
+        "--pictures",
+        type=_positive,
+        metavar="N",
+        help="how many images to draw at most; all that were kept unless given",
+    )
     options = parser.parse_args(arguments)
-    return written_report(options.run, options.out)
+    return written_report(options.run, options.out, options.pictures)
 
 
-def written_report(run: str | Path, out: str | None = None) -> str:
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a number from 1 on, got '{text}'")
+    return int(text)
+
+
+def written_report(run: str | Path, out: str | None = None, pictures: int | None = None) -> str:
     """Write the report of a comparison; the terminal's table and the files' names."""
     require("rich", "ringfence report", "train")
     from rich.console import Console
@@ -38,7 +50,7 @@ def written_report(run: str | Path, out: str | None = None) -> str:
     from ringfence.report.write import write_report
 
     comparison = read_comparison(run)
-    files = write_report(comparison, out)
+    files = write_report(comparison, out, pictures=pictures)
     console = Console(width=max(Console().width, WIDTH))
     with console.capture() as text:
         console.print(table_terminal(comparison))

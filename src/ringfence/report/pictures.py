@@ -16,16 +16,21 @@ RED: Final = (0.85, 0.15, 0.15)
 OPACITY: Final = 0.35
 
 
-def pictures_figure(comparison: Comparison, path: str | Path) -> None:
+def pictures_figure(comparison: Comparison, path: str | Path, most: int | None = None) -> None:
     """Draw the first validation images of a seed into ``path``: the truth, then a row for each method.
 
     The white line is the truth's outline.
+
+    Args:
+        comparison: what ``read_comparison`` found.
+        path: the picture's file.
+        most: how many images at most; all that were kept unless given.
     """
     require("matplotlib", "drawing", "plot")
     from matplotlib.figure import Figure
 
     rows, images = _rows(comparison)
-    count, truth = len(images), rows[0][1]
+    count, truth = len(images[:most]), rows[0][1]
     figure = Figure(figsize=(1.5 * count + 1.7, 1.5 * (len(rows) + 1)), layout="constrained")
     cells = figure.subplots(len(rows) + 1, count, squeeze=False)
     for column in range(count):

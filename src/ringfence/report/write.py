@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from ringfence.report.pictures import has_pictures, pictures_figure
 from ringfence.report.table import table_csv, table_markdown
 
 
-def write_report(comparison: Comparison, out: str | Path | None = None) -> list[Path]:
+def write_report(
+    comparison: Comparison, out: str | Path | None = None, *, pictures: int | None = None
+) -> list[Path]:
     """Write ``table.csv``, ``table.md``, ``curves.png``, ``pictures.png`` and ``barrier.png``; returns their paths.
 
     While nothing has finished training there are no pictures.
@@ -21,6 +24,7 @@ def write_report(comparison: Comparison, out: str | Path | None = None) -> list[
         comparison: what ``read_comparison`` found.
         out: another folder than the comparison's own; it also gets the run's config, environment and metrics, so
             that the numbers stay beside what is made of them.
+        pictures: how many images to draw at most; all that were kept unless given.
     """
     folder = Path(out) if out is not None else comparison.path
     folder.mkdir(parents=True, exist_ok=True)
@@ -33,7 +37,7 @@ def write_report(comparison: Comparison, out: str | Path | None = None) -> list[
     barrier_figure(files[3])
     if has_pictures(comparison):
         files.insert(3, folder / "pictures.png")
-        pictures_figure(comparison, files[3])
+        pictures_figure(comparison, files[3], pictures)
     return files
 
 
@@ -52,5 +56,18 @@ def _check_same_run(run: Path, folder: Path) -> None:
     """Refuse a folder that another run lives in, or that holds what was kept of another."""
     ours, theirs = run / "config.yaml", folder / "config.yaml"
     lives = any(folder.glob("seed-*/*/result.json")) or any(folder.glob("seed-*/*/last.ckpt"))
-    if lives or (theirs.exists() and (not ours.exists() or ours.read_bytes() != theirs.read_bytes())):
+    other = theirs.exists() and (not ours.exists() or ours.read_bytes() != theirs.read_bytes())
+    if lives or (other and not _grown(run, folder)):
         raise FileExistsError(f"{folder} holds another run: name a new folder with --out. Nothing was changed")
+
+
+def _grown(run: Path, folder: Path) -> bool:
+    """Whether it is the same run, with methods or seeds added since: begun in the same second, by the same command."""
+    begun = []
+    for place in (run, folder):
+        try:
+            facts = json.loads((place / "environment.json").read_text(encoding="utf-8"))
+            begun.append((facts["started"], facts["command"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+    return begun[0] == begun[1]

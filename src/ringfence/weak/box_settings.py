@@ -58,7 +58,8 @@ class AugmentSettings:
     """How training images are varied: only so that a box stays a box, hence no rotation."""
 
     flip: list[str] = option(
-        ["left-right"], "mirror every second time: left-right, up-down, slices; [] in a file for never. Bodies have an up"
+        ["left-right"],
+        "mirror every second time: left-right, up-down, slices; [] in a file for never. Bodies have an up",
     )
     average: bool = option(
         True,
@@ -98,7 +99,7 @@ class BoxSettings(ExperimentSettings):
     penalty: PenaltySettings = field(default_factory=lambda: PenaltySettings(unit="pixels", final_temperature=1.0))
     log_barrier: LogBarrierSettings = field(
         default_factory=lambda: LogBarrierSettings(
-            unit="pixels", t=0.3, mu=None, final_t=2.6, weights={"strips": 100.0}, final_temperature=1.0
+            unit="pixels", t=0.3, mu=None, final_t=3.0, weights={"strips": 100.0}, final_temperature=1.0
         )
     )
     augmented_lagrangian: AugmentedLagrangianSettings = field(
