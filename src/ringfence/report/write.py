@@ -62,7 +62,7 @@ def _check_same_run(run: Path, folder: Path) -> None:
 
 
 def _grown(run: Path, folder: Path) -> bool:
-    """Whether it is the same run, with methods or seeds added since: begun in the same second, by the same command."""
+    """Whether it is the same run, with methods or seeds added since: it began then, by the same command."""
     begun = []
     for place in (run, folder):
         try:
