@@ -137,7 +137,12 @@ def test_a_run_its_report_and_its_resumption(
     assert main(["compare", "synthetic", "--out", str(out), "--resume", "--training.epochs", "9"]) == 2
     assert "training.epochs: was 2, now 9" in capsys.readouterr().err
 
-    assert main(["report", str(out), "--out", str(tmp_path / "elsewhere")]) == 0
+    more = ["--resume", "--methods", "log_barrier", "--seeds", "5"]
+    assert main(["compare", "synthetic", "--out", str(out), *more]) == 0
+    assert [file.parent.name for file in out.glob("seed-5/*/metrics.csv")] == ["log_barrier"]
+    assert "Log-barrier extension (1 of 3 seeds)" in (out / "table.md").read_text()
+
+    assert main(["report", str(out), "--out", str(tmp_path / "elsewhere"), "--pictures", "1"]) == 0
     assert (tmp_path / "elsewhere" / "table.md").read_text() == (out / "table.md").read_text()
 
 

@@ -52,6 +52,25 @@ def scans(tmp_path: Path) -> Path:
     return folder
 
 
+def test_mirror_images_are_averaged_unless_told_not_to(model: Path, scans: Path, tmp_path: Path) -> None:
+    """A network that shifts what is bright by a column: its mean over mirror images is no longer certain."""
+    args = {"in_channels": 1, "out_channels": 2, "kernel_size": 3, "padding": 1}
+    network = build_network("torch.nn.Conv2d", args)
+    with torch.no_grad():
+        network.weight.zero_()
+        network.weight[1, 0, 1, 0] = 20.0
+        network.bias.copy_(torch.tensor([0.0, -10.0]))
+    card = ModelCard("torch.nn.Conv2d", args, ("T2",), ("prostate",), (16, 16), mirrors=("left-right",))
+    save_model(model, Tempered(network), card)
+    found = []
+    for options in ([], ["--no-flips"]):
+        out = tmp_path / f"out{len(found)}"
+        assert main(["predict", str(model), str(scans / "P0.mhd"), str(out), "--probabilities", *options]) == 0
+        found.append(sitk.GetArrayFromImage(sitk.ReadImage(str(out / "P0_prostate_probability.mhd")))[1, 6])
+    assert found[1][[4, 5, 11, 12]].round().tolist() == [0.0, 1.0, 1.0, 1.0]
+    np.testing.assert_allclose(found[0][[3, 4, 5, 12]], [0.5, 0.5, 1.0, 0.5], atol=1e-3)
+
+
 def test_what_lies_apart_is_cleared_if_asked(model: Path, scans: Path, tmp_path: Path) -> None:
     image = sitk.ReadImage(str(scans / "P0.mhd"))
     voxels = sitk.GetArrayFromImage(image)

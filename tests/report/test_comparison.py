@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,12 @@ def test_a_row_with_fewer_seeds_says_so(folder: Path) -> None:
     assert "| Log-barrier extension |" in table_markdown(read_comparison(folder))
 
 
+def test_the_caption_says_if_rows_have_fewer_seeds(folder: Path) -> None:
+    assert "over 2 seeds" in table_markdown(read_comparison(folder))
+    (folder / "seed-7" / METHODS[0] / "metrics.csv").unlink()
+    assert "over up to 2 seeds" in table_markdown(read_comparison(folder))
+
+
 def test_the_first_epoch_has_no_stability(folder: Path) -> None:
     assert math.isnan(read_comparison(folder).epochs["log_barrier"][0][0]["stability"])
 
@@ -166,6 +173,9 @@ def test_pictures_are_of_a_seed_that_has_finished(folder: Path) -> None:
     for method in METHODS:
         (folder / "seed-0" / method / "pictures.pt").unlink()
     assert has_pictures(read_comparison(folder))  # seed 7's
+    shutil.copy(folder / "seed-7" / METHODS[0] / "pictures.pt", folder / "seed-0" / METHODS[0] / "pictures.pt")
+    assert len(_rows(read_comparison(folder))[0]) == 1 + len(METHODS)  # still seed 7's: it has both
+    (folder / "seed-0" / METHODS[0] / "pictures.pt").unlink()
     (folder / "seed-7" / METHODS[0] / "pictures.pt").write_bytes(b"junk")
     with pytest.raises(ValueError, match=r"pictures.pt is damaged \(\w+\): remove it to leave that method out"):
         pictures_figure(read_comparison(folder), folder / "pictures.png")

@@ -16,13 +16,19 @@ from rich.console import Console
 from prepared_sets import make_prepared
 from ringfence.cli import main
 from ringfence.cli.settings import parse, settings_from, settings_parser
-from ringfence.weak.box_settings import BoxCompareSettings, BoxDataSettings, BoxSettings, TrainSettings
+from ringfence.weak.box_settings import (
+    AugmentSettings,
+    BoxCompareSettings,
+    BoxDataSettings,
+    BoxSettings,
+    TrainSettings,
+)
 from ringfence.weak.box_task import box_task
 from ringfence.weak.compare import compare_boxes, train_on_boxes
 from ringfence.weak.history import History
 from ringfence.weak.model_file import load_model, save_model
 from ringfence.weak.run_folder import OneRun
-from ringfence.weak.settings import METHODS, NetworkSettings, TrainingSettings
+from ringfence.weak.settings import METHODS, FullSupervisionSettings, NetworkSettings, TrainingSettings
 from ringfence.weak.training import make_module
 
 QUIET = Console(quiet=True)
@@ -61,6 +67,28 @@ def test_every_method_is_compared_by_patients(tmp_path: Path) -> None:
         network, card = load_model(folder / "seed-0" / method / "model.pt")
         assert (card.classes, len(card.channels)) == (("class 1", "class 2"), 2)
         assert network(torch.zeros(1, 2, 24, 20)).shape == (1, 3, 24, 20)
+
+
+def test_training_and_model_know_the_mirrors_and_masks_their_dice_loss(tmp_path: Path) -> None:
+    make_prepared(tmp_path / "set")
+    asked = settings(tmp_path / "set", BoxSettings, augment=AugmentSettings(flip=["up-down", "left-right"]))
+    task = box_task(asked)
+    assert make_module(asked, task, "penalty", 0).mirrors == (-2, -1)
+    model = train_on_boxes(
+        replace(settings(tmp_path / "set", TrainSettings), augment=asked.augment), tmp_path / "run", console=QUIET
+    )
+    assert load_model(model)[1].mirrors == ("up-down", "left-right")
+    once = replace(asked, augment=replace(asked.augment, average=False))
+    assert make_module(once, box_task(once), "penalty", 0).mirrors == ()
+    batch = {name: tensor[:3] for name, tensor in task.train.items()}
+    losses = []
+    for dice in (0.0, 1.0):
+        module = make_module(
+            replace(asked, full_supervision=FullSupervisionSettings(dice=dice)), task, "full_supervision", 0
+        )
+        module._varied = None
+        losses.append(module.training_step(batch, 0).item())
+    assert 0.1 < losses[1] - losses[0] <= 1.0
 
 
 def test_volumes_train_in_patches(tmp_path: Path) -> None:

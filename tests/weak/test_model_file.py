@@ -46,6 +46,11 @@ def test_a_model_knows_its_mirrors_and_an_older_one_has_none(tmp_path: Path) -> 
     torch.save({"format": FORMAT, "card": older | {"mirrors": ["time"]}, "weights": {}}, tmp_path / "bad.pt")
     with pytest.raises(ValueError, match=r"card is damaged .*mirrored along left-right, up-down, slices, not time"):
         load_model(tmp_path / "bad.pt")
+    torch.save({"format": FORMAT, "card": older | {"mirrors": ["slices"]}, "weights": {}}, tmp_path / "flat.pt")
+    with pytest.raises(ValueError, match="a model of slices, mirrored along slices"):
+        load_model(tmp_path / "flat.pt")
+    with pytest.raises(ValueError, match="each axis to mirror along once; got up-down, up-down"):
+        replace(CARD, mirrors=("up-down", "up-down"))
 
 
 def test_a_model_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

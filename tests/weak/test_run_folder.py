@@ -65,6 +65,16 @@ def test_methods_and_seeds_can_be_added_and_none_is_lost(tmp_path: Path) -> None
     assert stored_config(folder.path)["seeds"] == [0, 1, 2]
 
 
+def test_nothing_is_added_to_a_run_that_never_said_a_setting(tmp_path: Path) -> None:
+    folder = open_run_folder(tmp_path / "run", CONFIG, resume=False)
+    before = (folder.path / "config.yaml").read_text()
+    later = CONFIG | {"augment": {"bias": 0.3}}
+    open_run_folder(folder.path, later, resume=True)  # to finish it is fine
+    with pytest.raises(ValueError, match=r"begun before there were augment\.bias: begin a new one with --out"):
+        open_run_folder(folder.path, later | {"seeds": [0, 1, 2]}, resume=True)
+    assert (folder.path / "config.yaml").read_text() == before
+
+
 def test_a_disk_without_room_is_noticed_before_there_is_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

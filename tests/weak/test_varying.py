@@ -159,6 +159,18 @@ def test_size_bounds_and_margins_scale_with_the_image() -> None:
     assert set(varied["margin"].flatten().tolist()) <= {2, 3}
 
 
+def test_half_precision_does_not_move_masks_off_their_boxes() -> None:
+    """Under autocast the sampling grid would be bfloat16: half a pixel of 256."""
+    batch = blobs(8, (256, 256))
+    found = []
+    for enabled in (False, True):
+        torch.manual_seed(10)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            found.append(augmented(batch, AugmentSettings()))
+    for name, tensor in found[0].items():
+        assert torch.equal(found[1][name], tensor), name
+
+
 def test_brightness_changes_and_black_stays_black() -> None:
     torch.manual_seed(6)
     batch = blobs(20, (16, 16))

@@ -71,8 +71,10 @@ def run(arguments: Sequence[str]) -> str:
         else:
             compare_synthetic(settings, folder, resume=resume)
     except KeyboardInterrupt:
+        # a run that was being added to would go on with more than what was added
+        added = ["--methods", *settings.methods, "--seeds", *map(str, settings.seeds)] if resume else []
         raise Interrupted(
             f"Every finished epoch is kept; go on with: "
-            f"ringfence compare {task} --out {quote(str(folder))} --resume"
+            f"{' '.join(['ringfence compare', task, '--out', quote(str(folder)), '--resume', *added])}"
         ) from None
     return written_report(folder)

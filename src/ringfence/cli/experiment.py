@@ -85,12 +85,13 @@ class Experiment(Generic[Kind]):
             metavar="FOLDER",
             help="a new folder; one in runs/ unless given",
         )
+        more = ", or with more methods or seeds" if hasattr(defaults, "seeds") else ""
         parser.add_argument(
             "--resume",
             type=bool,
             default=False,
             metavar="",
-            help="go on with the run in --out: where it was interrupted, or with more methods or seeds",
+            help=f"go on with the run in --out, where it was interrupted{more}",
         )
         return parser
 

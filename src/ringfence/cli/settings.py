@@ -64,6 +64,8 @@ def settings_from(kind: type[Settings], namespace: Any, prefix: str = "") -> Set
                     f"{name} has settings of its own, as in {name}.{fields(hint)[0].name}; got {value}"
                 )
             value = settings_from(hint, value, f"{name}.")  # type: ignore[arg-type]
+        elif value == ["[]"]:  # as one would write it in a file
+            value = []
         elif value is not None and _list_of(hint) is not None and not isinstance(value, list):
             raise ValueError(f"{name} is a list, as in [{value}]; got {value}")
         elif value is None and type(None) not in get_args(hint):
@@ -87,7 +89,7 @@ def explained(message: str, known: Sequence[str]) -> str:
         hint = f"did you mean '{near[0]}'?" if near else "--help lists what there is."
         return f"there is no option '{name}'; {hint}"
     if "is not iterable" in message or "item assignment" in message:  # one value where a list belongs
-        return "in the file of --config, methods, seeds, data.patch and augment.flip must be lists: write [it]"
+        return "in a file of settings, methods, seeds, data.patch and augment.flip must be lists: write [it]"
     if message.startswith("Unexpected config"):
         return "the file of --config holds no settings: a name with nothing below it, or no names at all"
     wrong = re.search(r'Parser key "([\w.]+)"[^:]*:\s*(.*)', message, re.DOTALL)
@@ -115,7 +117,7 @@ def _add_fields(parser: ArgumentParser, group: Any, defaults: Any, prefix: str) 
         options: dict[str, Any] = {"type": kind, "default": value, "help": field.metadata["help"]}
         listed = _list_of(kind)
         if listed is not None:  # `--seeds 0 1 2` on the command line, a list in YAML
-            options |= {"type": listed, "nargs": "*"}
+            options |= {"type": listed, "nargs": "+"}
         if _shown(kind):
             options["metavar"] = _shown(kind)
         group.add_argument(f"--{prefix}{field.name}", **options)

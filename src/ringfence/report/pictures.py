@@ -61,13 +61,13 @@ def has_pictures(comparison: Comparison) -> bool:
 
 
 def _files(comparison: Comparison) -> dict[str, Path]:
-    """Predictions by method, of the first seed that has any."""
+    """Predictions by method, of the seed that has most of them, the first of these."""
+    most: dict[str, Path] = {}
     for seed in comparison.seeds:
         files = {m: comparison.path / f"seed-{seed}" / m / "pictures.pt" for m in comparison.epochs}
         found = {method: file for method, file in files.items() if file.exists()}
-        if found:
-            return found
-    return {}
+        most = found if len(found) > len(most) else most
+    return most
 
 
 def _rows(comparison: Comparison) -> tuple[list[tuple[str, Tensor]], Tensor]:

@@ -233,6 +233,8 @@ def _check(
     for name, value in positive.items():
         if not value > 0:
             raise ValueError(f"{name} must be above 0, got {value}")
+    if settings.full_supervision.dice < 0.0:
+        raise ValueError(f"full_supervision.dice must not be negative, got {settings.full_supervision.dice}")
     prior = settings.training.prior
     if prior is not None and not 0.0 < prior < 1.0:
         raise ValueError(f"training.prior is a share between 0 and 1, got {prior}")

@@ -18,6 +18,8 @@ def mirror_axes(names: Sequence[str]) -> tuple[int, ...]:
     unknown = [name for name in names if name not in AXES]
     if unknown:
         raise ValueError(f"images can be mirrored along {', '.join(AXES)}, not {', '.join(map(str, unknown))}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"each axis to mirror along once; got {', '.join(names)}")
     return tuple(AXES[name] for name in names)
 
 

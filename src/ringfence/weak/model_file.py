@@ -125,6 +125,8 @@ def _card(facts: Any) -> ModelCard:
         raise ValueError(f"slices of {card.size}, patches of {card.patch}")
     if not card.channels or not card.classes or len(set(card.classes)) < len(card.classes):
         raise ValueError(f"channels {card.channels}, classes {card.classes}")
+    if card.patch is None and "slices" in card.mirrors:
+        raise ValueError("a model of slices, mirrored along slices")
     return card
 
 

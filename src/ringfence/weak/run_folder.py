@@ -97,6 +97,7 @@ def open_run_folder(
         begun = stored_config(path)
         more = {name: _union(begun[name], config.get(name, ())) for name in GROWING if name in begun}
         if begun | more != begun:
+            _check_complete(path, begun, config)
             write_text(path / CONFIG, dump(begun | more))
         write_text(path / ENVIRONMENT, json.dumps(before | {"resumed": resumed}, indent=2) + "\n")
         return RunFolder(path)
@@ -170,6 +171,16 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
     if different:
         lines = "\n".join(f"  {key}: was {before.get(key)}, now {now.get(key)}" for key in different)
         raise ValueError(f"--resume goes on with the run in {path} as it was begun, but this differs:\n{lines}")
+
+
+def _check_complete(path: Path, begun: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Refuse to add trainings to a run that never said some of its settings: they would be made by others."""
+    unsaid = sorted(set(_flat(config)) - set(_flat(begun)))
+    if unsaid:
+        raise ValueError(
+            f"--resume: nothing can be added to the run in {path}, which was begun before there were "
+            f"{', '.join(unsaid)}: begin a new one with --out"
+        )
 
 
 def _union(first: Iterable[Any], second: Iterable[Any]) -> list[Any]:

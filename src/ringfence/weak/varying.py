@@ -22,6 +22,12 @@ def augmented(batch: Batch, settings: AugmentSettings) -> Batch:
     ``box`` (int64 ``[B, K, axes, 2]``) is cut at the image's border; ``whole`` (bool ``[B, K, axes]``) becomes
     False along the axes whose strips lost something there. Random numbers come from torch's own generator.
     """
+    # Where a pixel comes from needs more than bfloat16's 8 bits: autocast would move masks off their boxes.
+    with torch.autocast(batch["image"].device.type, enabled=False):
+        return _augmented(batch, settings)
+
+
+def _augmented(batch: Batch, settings: AugmentSettings) -> Batch:
     images = batch["image"]
     rows, axes = len(images), images.ndim - 2
     scale = 1.0 + settings.scale * _uniform(rows, axes, images.device)
