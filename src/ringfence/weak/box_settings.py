@@ -91,19 +91,23 @@ class BoxSettings(ExperimentSettings):
         default_factory=lambda: TrainingSettings(epochs=50, batch_size=16, lr=5e-4, prior=None)
     )
     lagrangian: LagrangianSettings = field(
-        default_factory=lambda: LagrangianSettings(unit="pixels", dual_lr=0.01, final_temperature=1.0)
+        default_factory=lambda: LagrangianSettings(dual_lr=1.0, weights={"strips": 30.0}, final_temperature=1.0)
     )
     relu_lagrangian: ReLULagrangianSettings = field(
-        default_factory=lambda: ReLULagrangianSettings(unit="pixels", dual_lr=0.01, final_temperature=1.0)
+        default_factory=lambda: ReLULagrangianSettings(dual_lr=1.0, weights={"strips": 30.0}, final_temperature=1.0)
     )
-    penalty: PenaltySettings = field(default_factory=lambda: PenaltySettings(unit="pixels", final_temperature=1.0))
+    penalty: PenaltySettings = field(
+        default_factory=lambda: PenaltySettings(unit="pixels", weights={"strips": 1e6}, final_temperature=1.0)
+    )
     log_barrier: LogBarrierSettings = field(
         default_factory=lambda: LogBarrierSettings(
             unit="pixels", t=0.3, mu=None, final_t=3.0, weights={"strips": 100.0}, final_temperature=1.0
         )
     )
     augmented_lagrangian: AugmentedLagrangianSettings = field(
-        default_factory=lambda: AugmentedLagrangianSettings(unit="pixels", rho=0.01, final_temperature=1.0)
+        default_factory=lambda: AugmentedLagrangianSettings(
+            unit="pixels", rho=0.01, weights={"strips": 4e4}, final_temperature=1.0
+        )
     )
     full_supervision: FullSupervisionSettings = field(default_factory=lambda: FullSupervisionSettings(dice=1.0))
     data: BoxDataSettings = field(default_factory=BoxDataSettings)
