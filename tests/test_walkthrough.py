@@ -161,7 +161,7 @@ def test_a_patient_is_segmented_where_he_lies(walk: Walk) -> None:
         assert getattr(mask, fact)() == getattr(image, fact)(), fact
     assert set(np.unique(sitk.GetArrayFromImage(mask))) <= {0, 1}
     assert (walk.folder / "masks" / "prostate" / "Case25.png").read_bytes().startswith(b"\x89PNG")
-    prepared = read_prepared(walk.folder / "prepared" / "promise12")
+    prepared = read_prepared(walk.folder / "prepared" / "promise12-small")
     assert [case.name for case in prepared.of("validation")] == ["Case02", "Case25"]
     assert prepared.size == (32, 32)
     assert "HD95 (mm)" in walk.printed("evaluate", "masks/prostate/Case25.mhd")

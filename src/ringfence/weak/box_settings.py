@@ -88,7 +88,7 @@ class BoxSettings(ExperimentSettings):
         default_factory=lambda: NetworkSettings("monai.networks.nets.BasicUNet", _WIDTH_32)
     )
     training: TrainingSettings = field(
-        default_factory=lambda: TrainingSettings(epochs=50, batch_size=16, lr=5e-4, prior=None)
+        default_factory=lambda: TrainingSettings(epochs=40, batch_size=16, lr=5e-4, prior=None)
     )
     lagrangian: LagrangianSettings = field(
         default_factory=lambda: LagrangianSettings(dual_lr=1.0, weights={"strips": 30.0}, final_temperature=1.0)
