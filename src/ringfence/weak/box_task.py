@@ -75,9 +75,10 @@ class BoxTask(Task):
 
         return limits
 
-    def tolerances(self, unit: Unit) -> dict[str, float]:
-        """A softmax is never 0: outside of a box, up to a pixel in all (or 1 % of the box) counts as none."""
-        return {"outside": 1.0 if unit == "pixels" else 0.01}
+    @property
+    def tolerances(self) -> dict[str, float]:
+        """A softmax is never 0: outside of a box, up to a pixel in all counts as none."""
+        return {"outside": 1.0}
 
     def varied(self, batch: Batch) -> Batch:
         """A patch of each volume, if it is volumes; mirrored, moved, scaled, brightened: see ``varying``."""

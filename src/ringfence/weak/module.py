@@ -42,7 +42,9 @@ class WeakSegmentation(pl.LightningModule):
         limits: what they are.
         train: the training set.
         validation: the validation set.
-        tolerances: how far a limit may be exceeded and still count as held, by its name.
+        counted: the same limits in other units, for validation to count, so that methods of different units can be
+            compared; ``limits`` themselves unless given.
+        tolerances: how far one of these may be exceeded and still count as held, by its name.
         varied: what is done to a training batch first, as augmentation.
         supervised: use the masks of the training set, too.
         dice_weight: of Dice loss beside cross-entropy, where masks are used.
@@ -63,6 +65,7 @@ class WeakSegmentation(pl.LightningModule):
         train: Mapping[str, Tensor],
         validation: Mapping[str, Tensor],
         *,
+        counted: Limits | None = None,
         tolerances: Mapping[str, float] | None = None,
         varied: Callable[[Batch], Batch] | None = None,
         supervised: bool = False,
@@ -80,6 +83,7 @@ class WeakSegmentation(pl.LightningModule):
         self.memory_format = torch.channels_last_3d if volumes else torch.channels_last
         self.network: Tempered = network.to(memory_format=self.memory_format)  # type: ignore[call-overload]
         self.fence, self.limits, self.monitor = fence, limits, Monitor(tolerances or 0.0)
+        self._counted = counted
         if fence is None and not supervised:
             raise ValueError("there is nothing to learn from: give a fence, or supervised=True")
         self.supervised, self.mirrors, self.temperatures = supervised, tuple(mirrors), temperatures
@@ -130,8 +134,10 @@ class WeakSegmentation(pl.LightningModule):
     def validation_step(self, batch: Batch, number: int) -> None:
         """What Dice is made of, and whether the limits hold."""
         logits = self.answer(batch["image"])
-        residuals = self.limits(Region(logits), batch)
-        self.monitor.update(index=batch["index"], **residuals)
+        region = Region(logits)
+        residuals = self.limits(region, batch)
+        counted = residuals if self._counted is None else self._counted(region, batch)
+        self.monitor.update(index=batch["index"], **counted)
         self._overlaps.append(overlap(logits, batch["mask"], batch.get("judged")))
         # Multipliers that a method keeps belong to training images; those it implies are everywhere.
         if self.fence is not None and not isinstance(self.fence, DualMethod):

@@ -51,8 +51,9 @@ class Task(ABC):
     def limits(self, unit: Unit) -> Limits:
         """The limits, with residuals measured in ``unit``."""
 
-    def tolerances(self, unit: Unit) -> dict[str, float]:
-        """How far a limit may be exceeded and still count as held, by its name; not at all unless given."""
+    @property
+    def tolerances(self) -> dict[str, float]:
+        """By how many pixels a limit may be exceeded and still count as held, by its name; by none unless given."""
         return {}
 
     def varied(self, batch: Batch) -> Batch:

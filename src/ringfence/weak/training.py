@@ -33,7 +33,7 @@ from ringfence.weak.module import WeakSegmentation
 from ringfence.weak.networks import Tempered, build_network, fitted_arguments
 from ringfence.weak.progress import EpochBar, ProgressBars
 from ringfence.weak.run_folder import OneRun
-from ringfence.weak.settings import ExperimentSettings, LogBarrierSettings
+from ringfence.weak.settings import ExperimentSettings, LogBarrierSettings, Unit
 from ringfence.weak.task import Task
 
 PICTURES: Final = 5
@@ -88,6 +88,7 @@ def network_arguments(settings: ExperimentSettings, task: Task) -> dict[str, Any
 def make_module(settings: ExperimentSettings, task: Task, method: str, seed: int) -> WeakSegmentation:
     """Network, fence and data of one training; a seed's network begins with the same weights for every method."""
     own, training = getattr(settings, method), settings.training
+    unit: Unit = getattr(own, "unit", "pixels")
     torch.manual_seed(seed)
     network = build_network(settings.network.class_path, network_arguments(settings, task))
     if training.compile:
@@ -95,10 +96,11 @@ def make_module(settings: ExperimentSettings, task: Task, method: str, seed: int
     return WeakSegmentation(
         Tempered(network, len(task.classes), training.prior),
         make_fence(method, settings, len(task.train["image"]), task.limit_names),
-        task.limits(getattr(own, "unit", "pixels")),
+        task.limits(unit),
         task.train,
         task.validation,
-        tolerances=task.tolerances(getattr(own, "unit", "pixels")),
+        counted=task.limits("pixels") if unit != "pixels" else None,
+        tolerances=task.tolerances,
         varied=task.varied,
         supervised=method == "full_supervision",
         dice_weight=getattr(own, "dice", 0.0),
