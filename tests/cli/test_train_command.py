@@ -125,7 +125,12 @@ def test_a_mistake_gets_one_message_and_no_folder(
         ),
         ("augment: {rotate: 0.1}\n", "there is no option 'augment.rotate'"),
         ("data: set\n", "data has settings of its own, as in data.prepared; got set"),
-        ("data: {patch: 8}\n", "data.patch must be lists"),
+        ("data: {patch: 8}\n", "data.patch and augment.flip must be lists"),
+        ("augment: {flip: left-right}\n", "data.patch and augment.flip must be lists"),
+        ("augment: {flip: [sideways]}\n", "augment.flip: images can be mirrored along left-right, up-down, slices"),
+        ("augment: {flip: [up-down, up-down]}\n", "augment.flip: each axis to mirror along once"),
+        ("augment: {bias: -1}\n", "augment.bias is a share from 0 to below 1, got -1"),
+        ("full_supervision: {dice: -1}\n", "full_supervision.dice must not be negative"),
         ("data: [1\n", "is not YAML"),
     ],
 )
