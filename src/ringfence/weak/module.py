@@ -109,7 +109,8 @@ class WeakSegmentation(pl.LightningModule):
     def answer(self, images: Tensor) -> Tensor:
         """Logits of uint8 images as they are judged: where there are mirrors, the log of the mean probabilities."""
         if not self.mirrors:
-            return self(images)  # type: ignore[no-any-return]
+            logits: Tensor = self(images)
+            return logits
         mean = mean_answer(self, images, self.mirrors).float()
         return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
 
