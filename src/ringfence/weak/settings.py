@@ -99,6 +99,7 @@ class LagrangianSettings(LimitedSettings):
 
     unit: Unit = option("relative", "what its residuals are measured in")
     dual_lr: float = option(1.0, "dual learning rate")
+    initial: float = option(0.0, "every λ's first value")
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ class ReLULagrangianSettings(LimitedSettings):
 
     unit: Unit = option("relative", "what its residuals are measured in")
     dual_lr: float = option(10.0, "dual learning rate")
+    initial: float = option(0.0, "every λ's first value")
     interval: int = option(10, "steps before the first dual step")
     growth: int = option(1, "how many steps longer each interval is than the one before")
 
@@ -136,6 +138,7 @@ class AugmentedLagrangianSettings(LimitedSettings):
 
     unit: Unit = option("relative", "what its residuals are measured in")
     rho: float = option(1.0, "ρ, and the dual learning rate")
+    initial: float = option(0.0, "every λ's first value")
     mu: float = option(1.0, "growth of ρ per epoch")
 
 

@@ -54,15 +54,15 @@ def make_fence(method: str, settings: ExperimentSettings, samples: int, names: S
     # Residuals are ours, and so are the indices; the module looks at the loss once an epoch.
     usual: Options = {"reduction": "batchmean", "validate": False, "weights": weights}
     if method == "lagrangian":
-        return Lagrangian(own.dual_lr, samples=samples, **usual)
+        return Lagrangian(own.dual_lr, initial=own.initial, samples=samples, **usual)
     if method == "relu_lagrangian":
-        return ReLULagrangian(own.dual_lr, own.interval, own.growth, **usual)
+        return ReLULagrangian(own.dual_lr, own.interval, own.growth, initial=own.initial, **usual)
     if method == "penalty":
         return Penalty(own.strength, own.mu, **usual)
     if method == "log_barrier":
         return LogBarrier(own.t, _growth(own, settings.training.epochs), **usual)
     if method == "augmented_lagrangian":
-        return AugmentedLagrangian(own.rho, own.mu, samples=samples, **usual)
+        return AugmentedLagrangian(own.rho, own.mu, initial=own.initial, samples=samples, **usual)
     return None
 
 
