@@ -91,13 +91,17 @@ class BoxSettings(ExperimentSettings):
         default_factory=lambda: TrainingSettings(epochs=40, batch_size=16, lr=5e-4, prior=None)
     )
     lagrangian: LagrangianSettings = field(
-        default_factory=lambda: LagrangianSettings(dual_lr=1.0, weights={"strips": 30.0}, final_temperature=1.0)
+        default_factory=lambda: LagrangianSettings(
+            unit="pixels", dual_lr=7e-5, initial=1.0, weights={"strips": 10.0}, final_temperature=1.0
+        )
     )
     relu_lagrangian: ReLULagrangianSettings = field(
-        default_factory=lambda: ReLULagrangianSettings(dual_lr=1.0, weights={"strips": 30.0}, final_temperature=1.0)
+        default_factory=lambda: ReLULagrangianSettings(
+            dual_lr=1.0, weights={"strips": 300.0}, final_temperature=0.3
+        )
     )
     penalty: PenaltySettings = field(
-        default_factory=lambda: PenaltySettings(unit="pixels", weights={"strips": 1e6}, final_temperature=1.0)
+        default_factory=lambda: PenaltySettings(weights={"strips": 1000.0}, temperature=0.1, final_temperature=0.1)
     )
     log_barrier: LogBarrierSettings = field(
         default_factory=lambda: LogBarrierSettings(
@@ -106,7 +110,7 @@ class BoxSettings(ExperimentSettings):
     )
     augmented_lagrangian: AugmentedLagrangianSettings = field(
         default_factory=lambda: AugmentedLagrangianSettings(
-            unit="pixels", rho=0.01, weights={"strips": 4e4}, final_temperature=1.0
+            unit="pixels", rho=7e-5, initial=1.0, weights={"strips": 10.0}, final_temperature=1.0
         )
     )
     full_supervision: FullSupervisionSettings = field(default_factory=lambda: FullSupervisionSettings(dice=1.0))
