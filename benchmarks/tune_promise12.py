@@ -6,7 +6,10 @@ The plan is a YAML file: for each variant a method, and the settings that differ
 
     barrier-strips-50: {method: log_barrier, log_barrier.weights: {strips: 50}}
 
-After each variant everything so far is written.
+After each variant everything so far is written. On a large GPU several calls side by side, each with some of the
+variants (--only), are faster than one; what they wrote is then made one record:
+
+    python benchmarks/tune_promise12.py --plan plan.yaml --join part-*.json --out results/promise12/tuning
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ from ringfence.weak.training import train
 def main() -> None:
     """Train, and write OUT.json and OUT.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prepared", required=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--prepared", help="the folder that `ringfence prepare` wrote: train")
+    what.add_argument("--join", nargs="+", type=Path, help="records of this plan, of several calls: make them one")
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--seed", type=int, default=100)
@@ -45,6 +50,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     plan: dict[str, dict[str, Any]] = yaml.safe_load(options.plan.read_text(encoding="utf-8"))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    if options.join:
+        write(
+            options.out, joined([json.loads(part.read_text(encoding="utf-8")) for part in options.join], list(plan))
+        )
+        return
     base = changed(BoxSettings(), {"data.prepared": options.prepared, "training.epochs": options.epochs})
     record: dict[str, Any] = {
         "command": f"python benchmarks/tune_promise12.py --prepared PREPARED --plan {options.plan.name} "
@@ -53,7 +64,6 @@ def main() -> None:
         "environment": environment() | {"commit": commit()},
         "variants": [],
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     for name in options.only or plan:
         different = dict(plan[name])
         method = different.pop("method")
@@ -75,8 +85,33 @@ def main() -> None:
             }
         )
         print(json.dumps(record["variants"][-1]), f"{time.perf_counter() - began:.0f} s", flush=True)
-        options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
+        write(options.out, record)
+
+
+def joined(parts: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
+    """One record of several, in the plan's order; each variant says which commit it was trained with.
+
+    Args:
+        parts: of the same command, seed, and machine.
+        names: of the plan's variants.
+    """
+    first = parts[0]
+    for part in parts[1:]:
+        facts = {key: (value, part["environment"].get(key)) for key, value in first["environment"].items()}
+        facts |= {key: (first[key], part[key]) for key in ("command", "seed")}
+        apart = {key: values for key, values in facts.items() if values[0] != values[1] and key != "commit"}
+        if apart:
+            raise SystemExit(f"these records are not of one kind: {apart}")
+    variants = [one | {"commit": part["environment"]["commit"]} for part in parts for one in part["variants"]]
+    if len({one["name"] for one in variants}) < len(variants):
+        raise SystemExit("a variant is in two of these records: leave one of them out")
+    return first | {"variants": sorted(variants, key=lambda one: names.index(one["name"]))}
+
+
+def write(out: Path, record: dict[str, Any]) -> None:
+    """OUT.json and OUT.md."""
+    out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
 
 
 def changed(settings: Any, different: dict[str, Any]) -> Any:
@@ -124,7 +159,14 @@ def as_markdown(record: dict[str, Any]) -> str:
         for one in record["variants"]
     ]
     facts = record["environment"]
-    lines += ["", f"`{record['command']}`, torch {facts['torch']}, {facts['gpu']}, commit {facts['commit']}."]
+    commits: dict[str, list[str]] = {}
+    for one in record["variants"]:
+        commits.setdefault(one.get("commit", facts["commit"]), []).append(one["name"])
+    if len(commits) == 1:
+        trained = f"commit {next(iter(commits))}"
+    else:
+        trained = "; ".join(f"commit {commit}: {', '.join(names)}" for commit, names in commits.items())
+    lines += ["", f"`{record['command']}`, torch {facts['torch']}, {facts['gpu']}, {trained}."]
     return "\n".join(lines) + "\n"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -199,3 +201,37 @@ def test_the_dual_step_does_not_disturb_a_graph_in_flight() -> None:
     fence.step()
     loss.backward()
     assert f.grad.tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    "fence_of",
+    [
+        lambda rate, first: rf.Lagrangian(rate, initial=first),
+        lambda rate, first: rf.ReLULagrangian(rate, interval=None, initial=first),
+        lambda rate, first: rf.AugmentedLagrangian(rate, initial=first),
+    ],
+    ids=["Lagrangian", "ReLU Lagrangian", "augmented"],
+)
+def test_with_adam_the_dual_rate_is_invisible_where_multipliers_begin_at_zero(
+    fence_of: Callable[[float, float], rf.Method],
+) -> None:
+    """Multipliers, loss and gradient are proportional to the rate then, and Adam divides by the gradient's size."""
+    first, other = (path_of(fence_of(rate, 0.0)) for rate in (2.0**-5, 2.0**4))
+    torch.testing.assert_close(first, other, rtol=0.0, atol=0.0)  # powers of two scale without rounding
+    assert not torch.equal(first[1], first[-1])
+    begun, faster = (path_of(fence_of(rate, 1.0)) for rate in (2.0**-5, 2.0**4))
+    assert not torch.allclose(begun, faster, atol=1e-3)
+
+
+def path_of(fence: rf.Method) -> Tensor:
+    """Where Adam goes with a fence for its only loss."""
+    x = torch.tensor([0.3, -0.4], dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.Adam([x], lr=0.05, eps=1e-300)
+    path = []
+    for _ in range(40):
+        optimizer.zero_grad()
+        fence(disc=rf.at_most(x.square().sum().reshape(1), 0.5), half=rf.at_least(x[:1] + x[1:], 0.8)).backward()
+        optimizer.step()
+        fence.step()
+        path.append(x.detach().clone())
+    return torch.stack(path)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import csv
+import json
+import runpy
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from ringfence.report.comparison import TITLES, read_comparison
 from ringfence.report.table import table_csv, table_markdown
+from ringfence.weak.box_settings import BoxSettings
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "synthetic"
 PROSTATES = ROOT / "results" / "promise12"
 
 
-@pytest.mark.parametrize("folder", [RESULTS / "paper", RESULTS / "small", PROSTATES / "paper"])
+@pytest.mark.parametrize(
+    "folder", [RESULTS / "paper", RESULTS / "small", PROSTATES / "paper", PROSTATES / "before-tuning"]
+)
 def test_tables_follow_from_the_epochs_beside_them(folder: Path) -> None:
     comparison = read_comparison(folder)
     assert (folder / "table.csv").read_text() == table_csv(comparison)
@@ -78,7 +85,7 @@ def test_prostates_from_boxes_reach_the_paper_in_every_seed() -> None:
     assert max(last["lagrangian"] + last["relu_lagrangian"] + last["penalty"]) < min(last["log_barrier"])
 
 
-@pytest.mark.parametrize("method", ["log_barrier", "full_supervision"])
+@pytest.mark.parametrize("method", ["log_barrier", "full_supervision", "lagrangian"])
 def test_masks_scored_by_evaluate_have_the_dice_of_the_last_epoch(method: str) -> None:
     """Another way to the same number: predicted from the model file on a CPU, scored by MONAI."""
     last = read_comparison(PROSTATES / "paper").epochs[method][0][-1]["dice"]
@@ -86,3 +93,36 @@ def test_masks_scored_by_evaluate_have_the_dice_of_the_last_epoch(method: str) -
         scores = [float(row["dice"]) for row in csv.DictReader(lines)]
     assert len(scores) == 10
     assert statistics.fmean(scores) == pytest.approx(last, abs=0.002)
+
+
+@pytest.mark.parametrize("name", ["ablation", "ablation-small", "tuning-1", "tuning-2", "tuning-3", "tuning-4"])
+def test_recorded_trainings_are_those_of_a_plan_that_still_runs(name: str) -> None:
+    plan = yaml.safe_load((PROSTATES / f"{name}.yaml").read_text())
+    changed = runpy.run_path(str(ROOT / "benchmarks" / "tune_promise12.py"))["changed"]
+    trained = recorded(name)
+    assert {one["name"] for one in trained} == set(plan)
+    for one in trained:
+        planned = dict(plan[one["name"]])
+        assert planned.pop("method") == one["method"]
+        assert planned.items() >= one["settings"].items()
+        changed(BoxSettings(), planned)  # refuses a setting that does not exist
+
+
+@pytest.mark.parametrize("method", ["lagrangian", "relu_lagrangian", "penalty", "augmented_lagrangian"])
+def test_baselines_ship_with_the_best_settings_that_were_tried(method: str) -> None:
+    tried = [one for name in ("tuning-3", "tuning-4") for one in recorded(name) if one["method"] == method]
+    assert len(tried) >= 12
+    best = max(tried, key=lambda one: (round(one["dice"], 3), one["satisfaction"]))
+    shipped = getattr(BoxSettings(), method)
+    for name, value in best["settings"].items():
+        section, _, key = name.partition(".")
+        if section != method:
+            continue
+        if key in ("dual_lr", "rho") and shipped.unit == "pixels":  # at 128×128 and with 20 epochs
+            value = pytest.approx(value / 7.0, rel=0.03)
+        assert getattr(shipped, key) == value
+
+
+def recorded(name: str) -> list[dict[str, Any]]:
+    variants: list[dict[str, Any]] = json.loads((PROSTATES / f"{name}.json").read_text())["variants"]
+    return variants
