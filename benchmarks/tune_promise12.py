@@ -102,9 +102,12 @@ def joined(parts: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
         apart = {key: values for key, values in facts.items() if values[0] != values[1] and key != "commit"}
         if apart:
             raise SystemExit(f"these records are not of one kind: {apart}")
-    variants = [one | {"commit": part["environment"]["commit"]} for part in parts for one in part["variants"]]
-    if len({one["name"] for one in variants}) < len(variants):
+    variants = [{"commit": part["environment"]["commit"]} | one for part in parts for one in part["variants"]]
+    trained = [one["name"] for one in variants]
+    if len(set(trained)) < len(trained):
         raise SystemExit("a variant is in two of these records: leave one of them out")
+    if set(trained) != set(names):
+        raise SystemExit(f"plan and records differ in {', '.join(sorted(set(trained) ^ set(names)))}")
     return first | {"variants": sorted(variants, key=lambda one: names.index(one["name"]))}
 
 

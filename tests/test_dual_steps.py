@@ -203,6 +203,22 @@ def test_the_dual_step_does_not_disturb_a_graph_in_flight() -> None:
     assert f.grad.tolist() == [1.0]
 
 
+def test_the_summary_leaves_out_padding() -> None:
+    """Rows of two and one strips, padded to three: what is absent keeps the first λ for ever, and means nothing."""
+    fence = rf.Lagrangian(dual_lr=1.0, initial=5.0, samples=4)
+    assert fence.summary() == {}
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    sums = torch.tensor([[4.0, 1.0, 0.0], [3.0, 0.0, 0.0]], requires_grad=True)
+    fence(strips=rf.at_least(sums, 2.0, mask=mask), index=torch.tensor([3, 1]))
+    assert fence.summary() == {"mean_multiplier/strips": 5.0, "max_multiplier/strips": 5.0}
+    fence.step()
+    after = {"mean_multiplier/strips": (3.0 + 6.0 + 4.0) / 3.0, "max_multiplier/strips": 6.0}
+    assert fence.summary() == pytest.approx(after)
+    twin = rf.Lagrangian(dual_lr=1.0, initial=5.0, samples=4)
+    twin.load_state_dict(fence.state_dict())
+    assert twin.summary() == fence.summary()
+
+
 @pytest.mark.parametrize(
     "fence_of",
     [
@@ -221,6 +237,11 @@ def test_with_adam_the_dual_rate_is_invisible_where_multipliers_begin_at_zero(
     assert not torch.equal(first[1], first[-1])
     begun, faster = (path_of(fence_of(rate, 1.0)) for rate in (2.0**-5, 2.0**4))
     assert not torch.allclose(begun, faster, atol=1e-3)
+
+
+def test_with_adam_the_strength_of_a_penalty_is_invisible() -> None:
+    first, other = (path_of(rf.Penalty(strength)) for strength in (2.0**-5, 2.0**4))
+    torch.testing.assert_close(first, other, rtol=0.0, atol=0.0)
 
 
 def path_of(fence: rf.Method) -> Tensor:

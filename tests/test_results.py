@@ -126,3 +126,24 @@ def test_baselines_ship_with_the_best_settings_that_were_tried(method: str) -> N
 def recorded(name: str) -> list[dict[str, Any]]:
     variants: list[dict[str, Any]] = json.loads((PROSTATES / f"{name}.json").read_text())["variants"]
     return variants
+
+
+def test_records_of_several_calls_are_joined_in_the_order_of_the_plan() -> None:
+    joined = runpy.run_path(str(ROOT / "benchmarks" / "tune_promise12.py"))["joined"]
+
+    def part(commit: str, *names: str) -> dict[str, Any]:
+        facts = {"gpu": "one", "commit": commit}
+        return {"command": "c", "seed": 1, "environment": facts, "variants": [{"name": name} for name in names]}
+
+    once = joined([part("aaa", "c", "a"), part("bbb", "b")], ["a", "b", "c"])
+    trained = [("a", "aaa"), ("b", "bbb"), ("c", "aaa")]
+    assert [(one["name"], one["commit"]) for one in once["variants"]] == trained
+    again = joined([once, part("ddd", "d")], ["a", "b", "c", "d"])
+    assert [(one["name"], one["commit"]) for one in again["variants"]] == [*trained, ("d", "ddd")]
+    for parts, names, message in (
+        ([part("aaa", "a"), part("bbb", "a")], ["a"], "in two of these"),
+        ([part("aaa", "a")], ["a", "b"], "differ in b"),
+        ([part("aaa", "a"), part("bbb", "b") | {"seed": 2}], ["a", "b"], "not of one kind"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            joined(parts, names)

@@ -58,6 +58,7 @@ class DualMethod(Method):
         self.layout = layout_of(samples, shared)
         self._process_group = process_group
         self._multipliers: dict[str, Tensor] = {}
+        self._met: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, Tensor] = {}
         self._explicit = False
@@ -80,9 +81,12 @@ class DualMethod(Method):
         self._record(residuals, index)
 
     def summary(self) -> dict[str, float]:
-        """Mean and largest multiplier of each constraint."""
+        """Mean and largest multiplier of each constraint, of those that had a dual step: padding has none."""
         summary = {}
         for name, multiplier in sorted(self._multipliers.items()):
+            met = self._met.get(name)
+            if met is not None and bool(met.any()):
+                multiplier = multiplier[met.to(multiplier.device)]
             summary[f"mean_multiplier/{name}"] = multiplier.mean().item()
             summary[f"max_multiplier/{name}"] = multiplier.max().item()
         return summary
@@ -139,6 +143,8 @@ class DualMethod(Method):
             # A new tensor, not an update in place: a graph may still hold the old one.
             usable = (count > 0) & torch.isfinite(climbed)
             self._multipliers[name] = torch.where(usable, climbed.clamp(min=0.0), multiplier)
+            before = self._met.get(name)
+            self._met[name] = count > 0 if before is None else (count > 0) | before.to(count.device)
         self._forget()
 
     def _totals(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -213,10 +219,10 @@ class DualMethod(Method):
 
     def _knows(self, name: str, header: dict[str, Any]) -> bool:
         kind, _, constraint = name.partition(".")
-        return kind in ("multipliers", "sums", "counts") and constraint in header["names"]
+        return kind in ("multipliers", "met", "sums", "counts") and constraint in header["names"]
 
     def _tensors(self) -> dict[str, Tensor]:
-        stores = {"multipliers": self._multipliers, "sums": self._sums, "counts": self._counts}
+        stores = {"multipliers": self._multipliers, "met": self._met, "sums": self._sums, "counts": self._counts}
         return {f"{kind}.{name}": tensor for kind, store in stores.items() for name, tensor in store.items()}
 
     def _refusal(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
@@ -237,9 +243,9 @@ class DualMethod(Method):
     def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
         super()._restore(header, numbers, tensors)
         self._explicit = header["explicit"]
-        self._multipliers, self._sums, self._counts = (
+        self._multipliers, self._met, self._sums, self._counts = (
             {key.split(".", 1)[1]: tensor for key, tensor in tensors.items() if key.startswith(f"{kind}.")}
-            for kind in ("multipliers", "sums", "counts")
+            for kind in ("multipliers", "met", "sums", "counts")
         )
 
 
