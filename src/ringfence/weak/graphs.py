@@ -23,6 +23,9 @@ class Graphed:
     Small batches of a small network leave a GPU waiting for launches most of the time. The weights are what they
     were before, and are read anew at each replay; so are buffers. Python numbers are not: they stay as recorded.
 
+    Gradients are in the graph's own memory, and the next replay overwrites them: a loop must set them to None
+    (``zero_grad()`` does), not to zero, and cannot add up those of several batches (pytorch issue 181723).
+
     Args:
         network: what ``measure`` trains: on the GPU, in training mode.
         measure: from a batch to tensors by name, without anything that reads a tensor's values.

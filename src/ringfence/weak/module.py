@@ -150,7 +150,8 @@ class WeakSegmentation(pl.LightningModule):
 
     def on_fit_start(self) -> None:
         """Record CUDA graphs if wanted, now that the network is on its device."""
-        if self.cuda_graphs and self.device.type == "cuda":
+        one_batch_a_step = self.trainer.accumulate_grad_batches == 1  # a replay overwrites the gradients before
+        if self.cuda_graphs and one_batch_a_step and self.device.type == "cuda":
             batch = next(iter(self.train_dataloader()))
             self._capture(batch if self._varied is None else self._varied(batch))
 
