@@ -50,7 +50,8 @@ def test_the_help_explains_every_option(command: str, capsys: pytest.CaptureFixt
         main([*command.split(), "--help"])
     assert stop.value.code == 0
     page = " ".join(capsys.readouterr().out.split())
-    assert f"usage: ringfence {command} [options]" in page
+    config = "[CONFIG] " if command == "train" else ""
+    assert f"usage: ringfence {command} {config}[options]" in page
     for group, values in asdict(COMMANDS[command]).items():
         for name in values if isinstance(values, dict) else [None]:
             assert f"--{group}.{name} " in page if name else f"--{group} " in page, (group, name)

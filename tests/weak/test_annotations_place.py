@@ -167,3 +167,22 @@ def test_the_size_of_a_magnified_mask_keeps_its_bounds(times: int, side: int) ->
     magnified = resized_labels(mask.astype(np.uint8), size).sum()
     assert low[0, 0] <= magnified * (1 + 1e-6)
     assert magnified <= high[0, 0] * (1 + 1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_no_object_vanishes_when_slices_shrink(data: Any) -> None:
+    """A slice without its object would teach that it is not there."""
+    sides = st.integers(1, 24)
+    native, size = data.draw(st.tuples(sides, sides)), data.draw(st.tuples(sides, sides))
+    labels = np.zeros((2, *native), np.uint8)
+    place = tuple(data.draw(st.integers(0, side - 1)) for side in native)
+    labels[(1, *place)] = 3
+    small = resized_labels(labels, size)
+    assert small.shape == (2, *size)
+    assert small.dtype == np.uint8
+    assert not small[0].any()
+    assert set(np.unique(small[1])) - {0} == {3}
+    if size[0] <= native[0] and size[1] <= native[1]:  # where its middle falls
+        at = tuple(int((one + 0.5) * new / old) for one, new, old in zip(place, size, native, strict=True))
+        assert small[(1, *at)] == 3

@@ -139,6 +139,34 @@ def test_sizes_from_a_file_become_a_limit(tmp_path: Path) -> None:
     assert int(residual.present.sum()) == 2
 
 
+@pytest.mark.parametrize("patch", [None, [4, 16, 16]])
+def test_sizes_that_boxes_have_no_room_for_are_refused(tmp_path: Path, patch: list[int] | None) -> None:
+    make_prepared(tmp_path / "set")
+    row, place = (0, "case0") if patch else (2, "case0, slice 2")
+    box = box_task(settings(tmp_path / "set", patch=patch)).train["box"][row, 0]
+    room = int((box[:, 1] - box[:, 0]).prod())
+    file = tmp_path / "sizes.csv"
+    for low in (room, room + 1):
+        file.write_text(f"case,slice,class,low,high\ncase0,{'' if patch else row},class 1,{low},\n")
+        asked = settings(tmp_path / "set", sizes=str(file), patch=patch)
+        if low == room:
+            box_task(asked)
+            continue
+        with pytest.raises(ValueError, match=rf"{place}: data.sizes asks for at least {low} .* holds {room}:"):
+            box_task(asked)
+    box_task(settings(tmp_path / "set", LimitSettings(box=False), sizes=str(file), patch=patch))  # no limits then
+
+
+def test_a_size_where_there_is_no_box_is_refused(tmp_path: Path) -> None:
+    make_prepared(tmp_path / "set")
+    boxes, sizes = tmp_path / "boxes.csv", tmp_path / "sizes.csv"
+    lines = [f"case{number},3,class 1,2,9,2,9" for number in range(3)]
+    boxes.write_text("\n".join(["case,slice,class,row_low,row_high,column_low,column_high", *lines]) + "\n")
+    sizes.write_text("case,slice,class,low,high\ncase0,2,class 1,5,\n")
+    with pytest.raises(ValueError, match="at least 5 voxels of class 1, and there is no box of it"):
+        box_task(settings(tmp_path / "set", sizes=str(sizes), boxes=str(boxes)))
+
+
 def test_validation_tiles_cover_each_voxel_once(tmp_path: Path) -> None:
     prepared = make_prepared(tmp_path, shape=(7, 24, 20))
     tiles = box_task(settings(tmp_path, patch=[4, 16, 16])).validation

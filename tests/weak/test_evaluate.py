@@ -121,6 +121,9 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     turned = sitk.ReadImage(str(good))
     turned.SetDirection((-1, 0, 0, 0, -1, 0, 0, 0, 1))
     sitk.WriteImage(turned, str(tmp_path / "turned.mhd"))
+    moved = sitk.ReadImage(str(good))
+    moved.SetOrigin((50.0, 0.0, 0.0))
+    sitk.WriteImage(moved, str(tmp_path / "moved.mhd"))
     random = np.random.default_rng(0)
     grey = write(tmp_path / "grey.mhd", random.integers(0, 256, (20, 20, 20)).astype(np.uint8))
     raw = write(tmp_path / "raw.mhd", random.integers(0, 900, (20, 20, 20)).astype(np.int16))
@@ -131,6 +134,7 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
         small: r"10 × 20 × 20 voxels, but .*good.mhd has 20 × 20 × 20",
         other: r"other.mhd has voxels of 3 × 1 × 1 mm, but .*good.mhd of 2 × 1 × 1",
         tmp_path / "turned.mhd": r"the axes of .*turned.mhd run to RAS, those of .*good.mhd to LPS",
+        tmp_path / "moved.mhd": r"moved.mhd and .*good.mhd lie up to 50 voxels apart",
         grey: r"grey.mhd has 256 different values: it looks like an image, not a mask",
         raw: r"raw.mhd has values from 0 to 899: labels are 0..255. Is it an image\?",
         soft: r"soft.mhd has values that are no whole numbers",

@@ -123,7 +123,7 @@ def test_a_damaged_card_is_refused(key: str, value: object, tmp_path: Path) -> N
 
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     torch.save({"format": FORMAT, "card": asdict(CARD), "weights": {}}, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match=r"model.pt: its weights do not fit its network"):
+    with pytest.raises(ValueError, match=r"model.pt: its weights do not fit its network: Missing key\(s\)"):
         load_model(tmp_path / "model.pt")
     torch.save({"format": FORMAT, "card": asdict(CARD)}, tmp_path / "model.pt")
     with pytest.raises(ValueError, match=r"model.pt: its weights do not fit its network"):

@@ -141,6 +141,25 @@ def test_patches_cover_a_volume_larger_or_smaller_than_they(patch: tuple[int, in
     assert np.array_equal(read_volume(result.file).voxels, half(GREY))
 
 
+@pytest.mark.parametrize("patch", [(8, 16, 16), (8, 12, 10), (5, 12, 16)])
+def test_what_is_missing_of_a_patch_is_after_the_end_as_in_training(patch: tuple[int, int, int]) -> None:
+    """Against the network itself, on a volume filled up by NumPy: a wide kernel sees where the zeros are."""
+    torch.manual_seed(0)
+    args = {"in_channels": 1, "out_channels": 2, "kernel_size": 5, "padding": 2}
+    network = Tempered(build_network("torch.nn.Conv3d", args))
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.normal_()
+    card = ModelCard("torch.nn.Conv3d", args, ("T2",), ("prostate",), (12, 10), patch)
+    image = normalised(GREY)[:, None]
+    answer = torch.cat(list(Predictor(network, card, device="cpu")(image, (12, 10))))
+    filled = np.zeros(patch, np.float32)
+    filled[:5, :12, :10] = image[:, 0] / 255.0
+    with torch.no_grad():
+        expected = network(torch.from_numpy(filled)[None, None]).softmax(dim=1)[0, :, :5, :12, :10]
+    torch.testing.assert_close(answer, expected.transpose(0, 1), atol=1e-5, rtol=0.0)
+
+
 def test_batches_do_not_matter(tmp_path: Path) -> None:
     image = normalised(GREY)[:, None]
     network, card = bright((12, 10), steep=3.0)

@@ -21,7 +21,7 @@ import SimpleITK as sitk  # noqa: N813 - everyone's habit
 from numpy.typing import NDArray
 
 from ringfence.weak.prepare import PreparationFailed, prepare
-from ringfence.weak.prepared import MANIFEST, checksum, read_prepared
+from ringfence.weak.prepared import MANIFEST, checksum, normalised, read_prepared
 from ringfence.weak.preparing import LOCK, SOURCES
 from ringfence.weak.sources import find_folder, find_promise12
 
@@ -470,3 +470,9 @@ def test_promise12_at_its_native_size(tmp_path: Path) -> None:
         assert mask.mean() == pytest.approx(native.mean(), rel=0.05)
         assert 5 < image.mean() < 200
         assert one.spacing is None
+
+
+def test_values_too_far_apart_are_refused_without_a_warning() -> None:
+    with pytest.raises(ValueError, match=r"values from -1.7e\+308 to 1.7e\+308 are too far apart"):
+        normalised(np.array([[[-1.7e308, 0.0, 1.7e308]]]))
+    assert set(np.unique(normalised(np.array([[[-3e38, 0.0, 3e38]]], np.float32)))) == {0, 128, 255}

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.weak.history import as_csv
-from ringfence.weak.run_folder import check_room, open_run_folder, stored_config, write_text
+from ringfence.weak.run_folder import LOCK, check_room, open_run_folder, run_in, stored_config, write_text
 
 CONFIG = {"seeds": [0, 1], "data": {"size": 64, "radius": None}, "network": {"class_path": "a.B"}}
 
@@ -99,6 +103,30 @@ def test_each_session_of_a_run_says_where_it_ran(tmp_path: Path) -> None:
     (folder.path / "environment.json").write_text("{")  # damaged: no reason not to go on
     open_run_folder(folder.path, CONFIG, resume=True)
     assert len(json.loads((folder.path / "environment.json").read_text())["resumed"]) == 1
+
+
+def test_nobody_else_trains_in_a_folder_meanwhile(tmp_path: Path) -> None:
+    path, here = tmp_path / "run", platform.node()
+    with run_in(path, CONFIG, resume=False):
+        assert (path / LOCK).read_text().split() == [str(os.getpid()), here]
+    assert not (path / LOCK).exists()
+    noted = (path / "environment.json").read_text()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        (path / LOCK).write_text(f"{other.pid} {here}")
+        with (
+            pytest.raises(
+                FileExistsError, match=rf"run is being trained in by process {other.pid} on {here}: wait"
+            ),
+            run_in(path, CONFIG, resume=True),
+        ):
+            pass
+        assert (path / "environment.json").read_text() == noted
+        other.communicate(b"\n")
+    with run_in(path, CONFIG, resume=True) as folder:  # it is gone
+        assert folder.path == path
+    with pytest.raises(FileNotFoundError, match="holds no run"), run_in(tmp_path / "none", CONFIG, resume=True):
+        pass
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_damaged_config_is_named(tmp_path: Path) -> None:

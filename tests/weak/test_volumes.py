@@ -62,6 +62,18 @@ def test_metaimage_by_its_axes(metaimage: Path, compressed: Path) -> None:
     assert not volume.spacing_known
 
 
+def test_data_may_be_packed_by_gzip(compressed: Path) -> None:
+    """SimpleITK reads such files, too."""
+    packed = compressed.with_name("Case01.raw.gz")
+    packed.write_bytes(gzip.compress(VOXELS.tobytes()))
+    rewrite(compressed, "Case01.zraw", packed.name)
+    assert np.array_equal(sitk.GetArrayFromImage(sitk.ReadImage(str(compressed))), VOXELS)
+    assert np.array_equal(read_volume(compressed).voxels, VOXELS)
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(ValueError, match="cut off, or the header is wrong"):
+        read_volume(compressed)
+
+
 def test_nifti_by_its_axes(nifti: Path) -> None:
     volume = read_volume(nifti)
     assert np.array_equal(volume.voxels, VOXELS)

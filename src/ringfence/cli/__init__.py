@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -48,7 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise  # a fault of ours, or of the user's network: its traceback says more
         print(f"ringfence {command}: not enough memory for that; make something smaller", file=sys.stderr)
         return 2
-    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+    except OSError as error:
+        told = error.strerror and error.filename and error.errno == errno.EROFS
+        what = f"{error.filename} cannot be written: the file system is read-only; choose another folder"
+        print(f"ringfence {command}: {what if told else error}", file=sys.stderr)
+        return 2
+    except (ValueError, TypeError, ModuleNotFoundError) as error:
         print(f"ringfence {command}: {error}", file=sys.stderr)
         return 2
     return 0

@@ -30,6 +30,7 @@ class Experiment(Generic[Kind]):
         defaults: its settings where nothing is given.
         folder: the beginning of the name of a folder in ``runs/``, where --out is not given.
         scales: other settings to begin from, by the name that --scale takes.
+        words: what follows the command's name, for the line of usage.
     """
 
     prog: str
@@ -38,6 +39,7 @@ class Experiment(Generic[Kind]):
     defaults: Kind
     folder: str
     scales: dict[str, Kind] | None = None
+    words: str = "[options]"
 
     def parsed(self, arguments: Sequence[str]) -> tuple[Kind, Path, bool]:
         """The settings that the arguments give, where results go, and whether a run goes on."""
@@ -70,7 +72,7 @@ class Experiment(Generic[Kind]):
         return settings_from(type(self.defaults), options), folder, resume
 
     def _parser(self, defaults: Kind) -> ArgumentParser:
-        parser = settings_parser(self.prog, " ".join(self.description.split()), defaults, self.epilog)
+        parser = settings_parser(self.prog, " ".join(self.description.split()), defaults, self.epilog, self.words)
         if self.scales:
             parser.add_argument(
                 "--scale",

@@ -173,6 +173,8 @@ def _summary(done: Preparation, source: Source) -> str:
     ]
     if done.failures:
         lines += ["left out (--skip-failures):", *(f"  {line}" for line in done.failures)]
+    if not prepared.of("train"):
+        return "\n".join([*lines, "no case is for training: to train, name fewer for validation"])
     boxes = "" if all(case.masked for case in prepared.cases) else " --data.boxes BOXES.csv"
     return "\n".join([*lines, f"next: ringfence train --data.prepared {shlex.quote(str(prepared.path))}{boxes}"])
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 Settings = TypeVar("Settings")
 
 
-def settings_parser(prog: str, description: str, defaults: Any, epilog: str | None = None) -> ArgumentParser:
+def settings_parser(
+    prog: str, description: str, defaults: Any, epilog: str | None = None, words: str = "[options]"
+) -> ArgumentParser:
     """A parser with an option for every field of ``defaults``, a dataclass of dataclasses; dots go a level down.
 
     Args:
@@ -26,6 +28,7 @@ def settings_parser(prog: str, description: str, defaults: Any, epilog: str | No
         description: what it does.
         defaults: an instance: its values are the defaults.
         epilog: below the options.
+        words: what follows the command's name, for the line of usage.
     """
     require("jsonargparse", prog, "train")
     from jsonargparse import ArgumentParser
@@ -36,7 +39,7 @@ def settings_parser(prog: str, description: str, defaults: Any, epilog: str | No
         epilog=epilog,
         exit_on_error=False,
         allow_abbrev=False,
-        usage=f"{prog} [options]",
+        usage=f"{prog} {words}",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--config", action="config", help="a YAML file with any of these options")

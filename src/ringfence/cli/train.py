@@ -21,6 +21,7 @@ TRAIN: Final = Experiment(
     `--print_config > my.yaml` and then `ringfence train my.yaml`; after Ctrl-C, `--out THAT_FOLDER --resume`.""",
     TrainSettings(),
     "train",
+    words="[CONFIG] [options]",
 )
 
 

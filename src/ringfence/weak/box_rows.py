@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from ringfence.weak.annotations import (
     BoxNote,
@@ -26,7 +25,7 @@ from ringfence.weak.annotations.from_masks import boxes_from_masks
 from ringfence.weak.box_settings import BoxDataSettings, LimitSettings
 from ringfence.weak.labels import centroid_bounds, size_bounds
 from ringfence.weak.prepared import Case, PreparedSet
-from ringfence.weak.varying import cut
+from ringfence.weak.varying import cut, padded
 
 Rows = dict[str, Tensor]
 
@@ -39,6 +38,7 @@ class Labels:
         boxes: from a file; None where boxes are taken from the masks.
         sizes: from a file; None where there are none.
         margin: pixels by which boxes may be too wide on every side.
+        boxed: whether boxes are limits at all.
         size_slack: of size bounds taken from the masks, as a share; None where there are none.
         centroid_slack: of centroid bounds taken from the masks, in pixels; None where there are none.
     """
@@ -46,6 +46,7 @@ class Labels:
     boxes: list[BoxNote] | None
     sizes: list[SizeNote] | None
     margin: int
+    boxed: bool
     size_slack: float | None
     centroid_slack: float | None
 
@@ -85,6 +86,7 @@ def read_labels(data: BoxDataSettings, limits: LimitSettings, prepared: Prepared
         None if data.boxes is None else read_boxes(data.boxes, prepared),
         None if data.sizes is None else read_sizes(data.sizes, prepared),
         data.margin,
+        limits.box,
         limits.size_slack,
         limits.centroid_slack,
     )
@@ -102,7 +104,7 @@ def volume_rows(prepared: PreparedSet, cases: Sequence[Case], labels: Labels, pa
     shape = [max(patch[axis], *(one["image"].shape[2 + axis] for one in rows)) for axis in range(3)]
     for one in rows:
         for name in ("image", "mask"):
-            one[name] = _padded(one[name], shape)
+            one[name] = padded(one[name], shape)
     return {name: torch.cat([one[name] for one in rows]) for name in rows[0]}
 
 
@@ -113,8 +115,8 @@ def tile_rows(prepared: PreparedSet, cases: Sequence[Case], labels: Labels, patc
         volume = _volume(prepared, case, number, labels)
         space = volume["image"].shape[2:]
         shape = [-(-length // size) * size for length, size in zip(space, patch, strict=True)]
-        judged = _padded(torch.ones(1, 1, *space, dtype=torch.bool), shape)[:, 0]
-        image, mask = _padded(volume["image"], shape), _padded(volume["mask"], shape)
+        judged = padded(torch.ones(1, 1, *space, dtype=torch.bool), shape)[:, 0]
+        image, mask = padded(volume["image"], shape), padded(volume["mask"], shape)
         starts = [range(0, length, size) for length, size in zip(shape, patch, strict=True)]
         for start in torch.cartesian_prod(*(torch.tensor(list(one)) for one in starts)):
             tile = volume | cut(volume["box"], volume["whole"], start, torch.tensor(patch))
@@ -141,6 +143,7 @@ def _case_rows(prepared: PreparedSet, case: Case, number: int, labels: Labels) -
     if labels.sizes is not None:
         low, high = place_sizes(labels.sizes, case, prepared.size, classes)
         rows |= {"size_low": torch.from_numpy(low), "size_high": torch.from_numpy(high)}
+        _check_sizes(rows, case, prepared, labels)
     return rows | _bounds(mask, case, labels)
 
 
@@ -160,7 +163,26 @@ def _volume(prepared: PreparedSet, case: Case, number: int, labels: Labels) -> R
     if labels.sizes is not None:
         low, high = place_volume_sizes(labels.sizes, case, prepared.size, classes)
         rows |= {"size_low": torch.from_numpy(low)[None], "size_high": torch.from_numpy(high)[None]}
+        _check_sizes(rows, case, prepared, labels)
     return rows | _bounds(mask, case, labels)
+
+
+def _check_sizes(rows: Rows, case: Case, prepared: PreparedSet, labels: Labels) -> None:
+    """Refuse a size that no box has room for: both are limits, and no mask could keep them."""
+    sides = (rows["box"][..., 1] - rows["box"][..., 0]).clamp(min=0)
+    room = sides.prod(dim=-1)
+    wrong = (rows["size_low"] > room).nonzero().tolist() if labels.boxed else []
+    if not wrong:
+        return
+    row, label = wrong[0]
+    place = case.name + (f", slice {row}" if len(room) > 1 else "")
+    scale = (case.shape[1] * case.shape[2]) / (prepared.size[0] * prepared.size[1])
+    least, most = rows["size_low"][row, label].item() * scale, room[row, label].item() * scale
+    holds = f"its box holds {most:.0f}" if most else "there is no box of it"
+    raise ValueError(
+        f"{place}: data.sizes asks for at least {least:.0f} voxels of {prepared.classes[label]}, and {holds}: "
+        "correct one of the two"
+    )
 
 
 def _bounds(mask: Tensor, case: Case, labels: Labels) -> Rows:
@@ -208,9 +230,3 @@ def _masks(labels: NDArray[np.uint8] | None, case: Case, prepared: PreparedSet) 
         return torch.zeros(shape, dtype=torch.bool)
     found = torch.from_numpy(labels)
     return torch.stack([found == number for number in range(1, 1 + shape[1])], dim=1)
-
-
-def _padded(volume: Tensor, shape: list[int]) -> Tensor:
-    """With zeros after the end of each axis of space."""
-    missing = [size - length for size, length in zip(shape, volume.shape[2:], strict=True)]
-    return F.pad(volume, [width for pair in reversed(missing) for width in (0, pair)])

@@ -21,7 +21,7 @@ from ringfence.weak.model_file import MODEL
 from ringfence.weak.networks import Tempered, build_network, check_network
 from ringfence.weak.prepared import MANIFEST, checksum, read_prepared
 from ringfence.weak.progress import ProgressBars
-from ringfence.weak.run_folder import OneRun, RunFolder, check_room, open_run_folder
+from ringfence.weak.run_folder import OneRun, RunFolder, check_room, run_in
 from ringfence.weak.settings import METHODS, CompareSettings, ExperimentSettings, SyntheticSettings
 from ringfence.weak.synthetic_task import synthetic_task
 from ringfence.weak.task import Task
@@ -85,8 +85,10 @@ def train_on_boxes(
     network = _checked_network(settings, task)
     run = OneRun(Path(out))
     check_room(Path(out), _bytes_needed(task, network, int(not run.finished)))
-    open_run_folder(Path(out), asdict(settings), resume, _about(settings))
-    with ProgressBars(console or Console(stderr=True), 1, settings.training.epochs) as bars:
+    with (
+        run_in(Path(out), asdict(settings), resume, _about(settings)),
+        ProgressBars(console or Console(stderr=True), 1, settings.training.epochs) as bars,
+    ):
         _say_unjudged(task, bars)
         if run.finished:
             bars.skip()
@@ -167,9 +169,11 @@ def _compare(
     begun = RunFolder(Path(out))
     left = sum(not (resume and begun.run(seed, method).finished) for seed, method in trainings)
     check_room(Path(out), _bytes_needed(example, network, left))
-    folder = open_run_folder(Path(out), asdict(settings), resume, about)
     task, drawn = None, None
-    with ProgressBars(console, len(trainings), settings.training.epochs) as bars:
+    with (
+        run_in(Path(out), asdict(settings), resume, about) as folder,
+        ProgressBars(console, len(trainings), settings.training.epochs) as bars,
+    ):
         _say_unjudged(example, bars)
         for seed, method in trainings:
             run = folder.run(seed, method)

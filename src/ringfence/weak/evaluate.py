@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ringfence.extras import require
-from ringfence.weak.volumes import Volume, check_same_shape, check_same_steps, read_volume, volume_name
+from ringfence.weak.volumes import Volume, check_same_grid, read_volume, volume_name
 
 COLUMNS: Final = ("case", "label", "dice", "hd95", "hd95_unit", "predicted_voxels", "true_voxels")
 TRUE: Final = "_segmentation"
@@ -233,7 +233,7 @@ def _batch(mask: NDArray[np.bool_]) -> Tensor:
 
 def _score(pair: Pair, assumed: Spacing | None) -> Scored:
     predicted, truth = read_volume(pair.predicted), read_volume(pair.truth)
-    check_same_shape(predicted, truth)
+    check_same_grid(predicted, truth)
     spacing = _spacing(predicted, truth, assumed)
     unit: Unit = "voxels" if spacing is None else "mm"
     ours, theirs = _labels(predicted), _labels(truth)
@@ -248,8 +248,7 @@ def _score(pair: Pair, assumed: Spacing | None) -> Scored:
 
 
 def _spacing(predicted: Volume, truth: Volume, assumed: Spacing | None) -> Spacing | None:
-    """Millimetres along z, y, x, if anybody knows; two headers that contradict each other are refused."""
-    check_same_steps(predicted, truth)
+    """Millimetres along z, y, x, if anybody knows."""
     known = [volume for volume in (truth, predicted) if volume.spacing_known]
     return known[0].spacing if known else assumed
 

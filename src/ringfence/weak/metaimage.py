@@ -76,7 +76,7 @@ def check_bytes(path: Path) -> None:
 
 def _unpacked(data: Path, begin: int) -> tuple[int, bool]:
     """How many bytes a file holds after ``begin``, once decompressed; and whether their end is there."""
-    unpacker, length = zlib.decompressobj(), 0
+    unpacker, length = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS), 0  # zlib or gzip, as its header says
     try:
         with data.open("rb") as file:
             file.seek(begin)

@@ -89,7 +89,9 @@ def load_model(path: str | Path, trust: str | None = None) -> tuple[Tempered, Mo
     try:
         network.load_state_dict(kept["weights"])
     except (RuntimeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: its weights do not fit its network: {_first_line(error)}") from None
+        reasons = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = reasons[1] if len(reasons) > 1 else reasons[0]  # torch's first line only says that there are some
+        raise ValueError(f"{path}: its weights do not fit its network: {reason}") from None
     return network.eval(), card
 
 

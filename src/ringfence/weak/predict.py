@@ -24,6 +24,7 @@ from ringfence.weak.model_file import ModelCard
 from ringfence.weak.networks import Tempered
 from ringfence.weak.orientation import upright
 from ringfence.weak.prepared import normalised, resized
+from ringfence.weak.varying import padded
 from ringfence.weak.volumes import Volume, read_channels, volume_name, write_volume
 
 SLICES, PATCHES = 16, 2
@@ -134,8 +135,10 @@ class Predictor:
         from monai.inferers.utils import sliding_window_inference
 
         volume = torch.from_numpy(image).transpose(0, 1).unsqueeze(0).float() / 255.0
-        whole = sliding_window_inference(  # pads a volume that is smaller than a patch
-            volume,
+        space = volume.shape[2:]
+        whole = sliding_window_inference(
+            # MONAI would put half of what is missing before the volume; training put all of it after the end
+            padded(volume, [max(length, least) for length, least in zip(space, patch, strict=True)]),
             patch,
             self.batch,
             self._answer,
@@ -146,7 +149,8 @@ class Predictor:
         )
         if not isinstance(whole, Tensor):
             raise TypeError(f"the network should answer with a tensor, not {type(whole).__name__}")
-        for some in whole[0].transpose(0, 1).split(SLICES):
+        whole = whole[0, :, : space[0], : space[1], : space[2]]
+        for some in whole.transpose(0, 1).split(SLICES):
             yield some.to(self.device)
 
     def _answer(self, images: Tensor) -> Tensor:

@@ -14,8 +14,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ringfence.weak.lock import only_here
 from ringfence.weak.prepared import MANIFEST, Case, PreparedSet, normalised, resized, resized_labels
-from ringfence.weak.preparing import SHOWN, Arrays, Preparing, only_here, open_preparing, stored_size
+from ringfence.weak.preparing import LOCK, SHOWN, Arrays, Preparing, open_preparing, stored_size
 from ringfence.weak.sources.source import Source, SourceCase, Stamp
 from ringfence.weak.volumes import Volume, check_same_grid, read_channels, read_shape, read_volume
 
@@ -61,7 +62,7 @@ def prepare(
     """
     before = stored_size(folder)
     size = size or before or median_size(source)
-    with only_here(folder):
+    with only_here(folder / LOCK, "prepared"):
         return _prepare(open_preparing(folder, source, size), source, skip_failures, tell)
 
 

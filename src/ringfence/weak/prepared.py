@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -153,9 +154,12 @@ def checked_labels(labels: Sequence[int], classes: Sequence[str]) -> tuple[int, 
 
 def normalised(voxels: NDArray[Any]) -> NDArray[np.uint8]:
     """A volume's voxels as 0..255: linear between two percentiles of its own, cut off beyond them."""
+    least, most = float(voxels.min()), float(voxels.max())
+    if not math.isfinite(most - least):  # Python's own numbers overflow without a warning
+        raise ValueError(f"values from {least:g} to {most:g} are too far apart to compute with: rescale them")
     low, high = np.percentile(voxels, PERCENTILES)
     if high <= low:  # mostly one value: use the whole range
-        low, high = float(voxels.min()), float(voxels.max())
+        low, high = least, most
     unit = (np.clip(voxels, low, high) - low) / max(float(high - low), 1e-12)
     grey: NDArray[np.uint8] = np.round(255.0 * np.clip(unit, 0.0, 1.0)).astype(np.uint8)
     return grey
@@ -171,12 +175,26 @@ def resized(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8
 
 
 def resized_labels(labels: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
-    """Labels ``[..., height, width]`` at another in-plane size: the nearest one."""
+    """Labels ``[..., height, width]`` at another in-plane size: the nearest one.
+
+    An object that falls between the places that are looked at would be gone, and its slice would teach that it is
+    not there: it is put where its own voxels are.
+    """
     if labels.shape[-2:] == tuple(size):
         return labels
-    flat = torch.from_numpy(np.ascontiguousarray(labels)).reshape(-1, 1, *labels.shape[-2:]).float()
-    nearest = F.interpolate(flat, size, mode="nearest-exact")
-    return nearest.reshape(*labels.shape[:-2], *size).numpy().astype(labels.dtype)
+    slices = np.ascontiguousarray(labels).reshape(-1, *labels.shape[-2:])
+    nearest = F.interpolate(torch.from_numpy(slices).unsqueeze(1).float(), size, mode="nearest-exact")
+    small: NDArray[Any] = nearest.squeeze(1).numpy().astype(labels.dtype)
+    for label in np.unique(slices[slices > 0]):
+        lost = (slices == label).any(axis=(1, 2)) & ~(small == label).any(axis=(1, 2))
+        for place in np.flatnonzero(lost):
+            inside = np.nonzero(slices[place] == label)
+            scaled = [
+                (2 * one + 1) * new // (2 * old)
+                for one, new, old in zip(inside, size, slices.shape[1:], strict=True)
+            ]
+            small[place][tuple(scaled)] = label
+    return small.reshape(*labels.shape[:-2], *size)
 
 
 def checksum(path: Path) -> str:

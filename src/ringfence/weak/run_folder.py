@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,11 +16,13 @@ from typing import Any, Final
 import yaml
 
 from ringfence.report.environment import commit, environment
+from ringfence.weak.lock import only_here
 
 CONFIG: Final = "config.yaml"
 ENVIRONMENT: Final = "environment.json"
 METRICS: Final = "metrics.csv"
 RESULT: Final = "result.json"
+LOCK: Final = "training.lock"
 GROWING: Final = ("methods", "seeds")
 """What can be added to a run when it goes on; what it was begun with stays."""
 SPARE: Final = 1_000_000
@@ -115,6 +118,21 @@ def open_run_folder(
     except PermissionError:
         raise PermissionError(f"{path} cannot be written to: choose another --out") from None
     return RunFolder(path)
+
+
+@contextmanager
+def run_in(
+    path: Path, config: Mapping[str, Any], resume: bool, about: Mapping[str, str] | None = None
+) -> Iterator[RunFolder]:
+    """``open_run_folder``, and nobody else trains in it meanwhile: checkpoints of two would be mixed up."""
+    if resume:
+        stored_config(path)  # no lock where there is no run
+        with only_here(path / LOCK, "trained in"):
+            yield open_run_folder(path, config, resume, about)
+    else:
+        folder = open_run_folder(path, config, resume, about)
+        with only_here(path / LOCK, "trained in"):
+            yield folder
 
 
 def _facts() -> dict[str, Any]:

@@ -162,3 +162,9 @@ def _field(images: Tensor, strength: float) -> Tensor:
     space = images.shape[2:]
     coarse = strength * torch.randn(len(images), 1, *[4] * len(space), device=images.device)
     return F.interpolate(coarse, space, mode="bicubic" if len(space) == 2 else "trilinear")
+
+
+def padded(volume: Tensor, shape: Sequence[int]) -> Tensor:
+    """``[B, C, z, y, x]`` with zeros after the end of each axis of space: how a network learns what is beyond."""
+    missing = [size - length for size, length in zip(shape, volume.shape[2:], strict=True)]
+    return F.pad(volume, [width for pair in reversed(missing) for width in (0, pair)])
