@@ -128,7 +128,7 @@ def test_bad_cases_are_listed_and_the_status_says_so(
     first, *others = text.err.splitlines()
     assert first == "ringfence predict: 2 of 3 cases failed:"
     assert [line.split(":")[0] for line in others] == ["  P1", "  P2"]
-    assert {file.name for file in out.iterdir()} == {"P0.mhd", "P0.zraw"}
+    assert {file.name for file in out.iterdir()} == {"P0.mhd", "P0.zraw", "unfinished.json"}
     assert main(["evaluate", str(out), str(scans)]) == 2
     text = capsys.readouterr()
     assert "ringfence evaluate: 1 of 2 cases are not in these scores:" in text.err
@@ -219,7 +219,7 @@ def test_labels_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.Captu
     ]
 
 
-def test_ctrl_c_keeps_what_is_finished(
+def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(
     model: Path, scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ringfence.weak import predict
@@ -232,9 +232,26 @@ def test_ctrl_c_keeps_what_is_finished(
         return read(paths)
 
     monkeypatch.setattr(predict, "read_channels", stopped)
-    assert main(["predict", str(model), str(scans), str(tmp_path / "out")]) == 130
+    out, command = tmp_path / "out", ["predict", str(model), str(scans), str(tmp_path / "out")]
+    assert main(command) == 130
     assert "stopped. 1 of 2 cases are finished in" in capsys.readouterr().err
-    assert {file.name for file in (tmp_path / "out").iterdir()} == {"P0.mhd", "P0.zraw"}
+    assert {file.name for file in out.iterdir()} == {"P0.mhd", "P0.zraw", "unfinished.json"}
+    (out / ".unfinished-abc").mkdir()  # as of a process that was killed
+    assert (
+        "not finished, with other options: repeat that one, or name a new folder. Nothing was changed"
+        in one_line(capsys, *command, "--largest")
+    )
+    other = tmp_path / "other.pt"
+    other.write_bytes(model.read_bytes())
+    torch.save(torch.load(model, weights_only=True) | {"more": 1}, other)
+    assert "with other CHECKPOINT" in one_line(capsys, "predict", other, scans, out)
+    monkeypatch.undo()
+    written = (out / "P0.mhd").stat().st_mtime_ns
+    assert main(command) == 0
+    assert f"2 of 2 cases segmented in {out}, 1 of them before" in capsys.readouterr().out
+    assert {file.name for file in out.iterdir()} == {"P0.mhd", "P0.zraw", "P1.mhd", "P1.zraw"}
+    assert (out / "P0.mhd").stat().st_mtime_ns == written
+    assert "already holds files" in one_line(capsys, *command)
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])

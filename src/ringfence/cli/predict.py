@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 DESCRIPTION = """Segment new images with a model that `ringfence train` wrote. Images may have any
 in-plane size; masks have the same, with exactly their geometry, in their format."""
 
+OPTIONS = ("probabilities", "overlays", "largest", "flips")
+"""That decide what is written."""
+
 EPILOG = """examples:
   ringfence predict runs/mine/model.pt scans/ masks/
   ringfence predict model.pt patient.nii.gz out/ --overlays --probabilities
@@ -24,7 +27,8 @@ EPILOG = """examples:
 
 Several channels are files CASE_0000.nii.gz, CASE_0001.nii.gz, ... (as nnU-Net has them), or
 the fourth axis of a NIfTI. Files that end in _segmentation are somebody's masks, and left alone.
-An image that cannot be used is passed over and named at the end, and the exit status is 2."""
+An image that cannot be used is passed over and named at the end, and the exit status is 2.
+After Ctrl-C, or once such an image is repaired, the same command does only what is missing."""
 
 
 def run(arguments: Sequence[str]) -> str:
@@ -38,31 +42,41 @@ def run(arguments: Sequence[str]) -> str:
     from ringfence.weak.image_cases import check_channels, find_cases
     from ringfence.weak.model_file import load_model
     from ringfence.weak.predict import Failure, Output, Prediction, Predictor, predict_cases
+    from ringfence.weak.prepared import checksum
 
     network, card = load_model(options.checkpoint, options.trust)
     predictor = Predictor(network, card, device=options.device, flips=options.flips, batch=options.batch)
     cases = find_cases(Path(options.images))
     check_channels(cases, card)
     out = Output(Path(options.out), options.probabilities, options.overlays, options.largest)
-    out.open()
+    asked = {
+        "CHECKPOINT": checksum(Path(options.checkpoint)),
+        "IMAGES": str(Path(options.images).resolve()),
+        "options": " ".join(name for name in OPTIONS if getattr(options, name)),
+    }
+    begun = out.open(asked)
+    left = [case for case in cases if not (begun and out.mask_of(case).exists())]
+    before = len(cases) - len(left)
     console = Console(stderr=True)
     results: list[Prediction | Failure] = []
     try:
         for result in track(
-            predict_cases(cases, predictor, out),
+            predict_cases(left, predictor, out),
             f"predicting on {predictor.device.type}",
-            total=len(cases),
+            total=len(left),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         ):
             results.append(result)
     except KeyboardInterrupt:
-        done = sum(isinstance(result, Prediction) for result in results)
-        raise Interrupted(f"{done} of {len(cases)} cases are finished in {out.folder}") from None
+        done = before + sum(isinstance(result, Prediction) for result in results)
+        raise Interrupted(
+            f"{done} of {len(cases)} cases are finished in {out.folder}; the same command again does the others"
+        ) from None
     made = [result for result in results if isinstance(result, Prediction)]
     failed = [result for result in results if isinstance(result, Failure)]
-    text = _summary(made, len(cases), out.folder)
+    text = _summary(made, before, len(cases), out.folder)
     if failed:
         print(text, flush=True)
         raise ValueError(
@@ -70,6 +84,7 @@ def run(arguments: Sequence[str]) -> str:
                 [f"{len(failed)} of {len(cases)} cases failed:", *(f"{one.name}: {one.reason}" for one in failed)]
             )
         )
+    out.close()
     return text
 
 
@@ -84,7 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "images", metavar="IMAGES", help="a volume (.nii.gz, .nii, .mhd, .mha), or a folder of them"
     )
-    parser.add_argument("out", metavar="OUT", help="a new or empty folder for the masks")
+    parser.add_argument(
+        "out", metavar="OUT", help="a new or empty folder for the masks, or one where this was begun"
+    )
     parser.add_argument(
         "--probabilities", action="store_true", help="write CASE_CLASS_probability (float32) for each class, too"
     )
@@ -119,11 +136,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _summary(made: Sequence[Prediction], cases: int, folder: Path) -> str:
+def _summary(made: Sequence[Prediction], before: int, cases: int, folder: Path) -> str:
     """What was found in each case, and where the masks are."""
     width = max((len(one.name) for one in made), default=0)
     lines = [f"  {one.name:<{width}}  {_found(one)}" for one in made]
-    return "\n".join([*lines, f"{len(made)} of {cases} cases segmented in {folder}"])
+    earlier = f", {before} of them before" if before else ""
+    return "\n".join([*lines, f"{before + len(made)} of {cases} cases segmented in {folder}{earlier}"])
 
 
 def _found(one: Prediction) -> str:

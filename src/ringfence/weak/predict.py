@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,11 +26,14 @@ from ringfence.weak.model_file import ModelCard
 from ringfence.weak.networks import Tempered
 from ringfence.weak.orientation import upright
 from ringfence.weak.prepared import normalised, resized
+from ringfence.weak.run_folder import write_text
 from ringfence.weak.varying import padded
 from ringfence.weak.volumes import Volume, read_channels, volume_name, write_volume
 
 SLICES, PATCHES = 16, 2
 """That the network gets at once unless told otherwise."""
+UNFINISHED, PART = "unfinished.json", ".unfinished-"
+"""Says what a folder of masks will hold; a case's files while they are written."""
 OVERLAP: Final = 0.5
 """Of neighbouring patches, as a share of their size."""
 
@@ -67,18 +72,55 @@ class Output:
     overlays: bool = False
     largest: bool = False
 
-    def open(self) -> None:
-        """Make the folder; one that already holds something is refused, and nothing is changed."""
+    def open(self, asked: Mapping[str, str] | None = None) -> bool:
+        """Make the folder; one that already holds something is refused, and nothing is changed.
+
+        Args:
+            asked: what masks are made from, and how. A folder where the same was begun is gone on with then; until
+                ``close``, a file in it says so.
+
+        Returns:
+            Whether it is gone on with.
+        """
         if self.folder.exists() and not self.folder.is_dir():
             raise FileExistsError(f"{self.folder} is a file; masks need a folder. Nothing was changed")
         if self.folder.is_dir() and any(self.folder.iterdir()):
-            raise FileExistsError(f"{self.folder} already holds files: name a new folder. Nothing was changed")
+            self._check_begun(asked)
+            for part in self.folder.glob(f"{PART}*"):
+                shutil.rmtree(part, ignore_errors=True)
+            return True
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OSError(f"{self.folder} cannot be made ({error.strerror}): choose another folder") from None
         if not os.access(self.folder, os.W_OK):
             raise PermissionError(f"{self.folder} cannot be written to: choose another folder")
+        if asked is not None:
+            write_text(self.folder / UNFINISHED, json.dumps(dict(asked), indent=1) + "\n")
+        return False
+
+    def close(self) -> None:
+        """Everything that was asked for is there."""
+        (self.folder / UNFINISHED).unlink(missing_ok=True)
+
+    def mask_of(self, case: ImageCase) -> Path:
+        """Where a case's mask is once all its files are there: it comes last."""
+        first = case.files[0]
+        return self.folder / f"{case.name}{first.name[len(volume_name(first) or '') :].lower()}"
+
+    def _check_begun(self, asked: Mapping[str, str] | None) -> None:
+        try:
+            begun = json.loads((self.folder / UNFINISHED).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            begun = None
+        if asked is None or not isinstance(begun, dict):
+            raise FileExistsError(f"{self.folder} already holds files: name a new folder. Nothing was changed")
+        other = [name for name, value in asked.items() if begun.get(name) != value]
+        if other:
+            raise FileExistsError(
+                f"{self.folder} holds masks of a command that was not finished, with other {', '.join(other)}: "
+                "repeat that one, or name a new folder. Nothing was changed"
+            )
 
 
 class Predictor:
@@ -216,12 +258,12 @@ def _write(
     out: Output,
 ) -> Prediction:
     """Write a case's files beside, then move them: a mask's header last, since it names its data."""
-    ending = volume.path.name[len(volume_name(volume.path) or "") :].lower()
-    final = out.folder / f"{case.name}{ending}"
+    final = out.mask_of(case)
+    ending = final.name[len(case.name) :]
     counts = np.bincount(mask.ravel(), minlength=1 + len(card.classes))[1:]
     voxels = {name: int(count) for name, count in zip(card.classes, counts, strict=True)}
     try:
-        with TemporaryDirectory(prefix=".unfinished-", dir=out.folder) as beside:
+        with TemporaryDirectory(prefix=PART, dir=out.folder) as beside:
             part = Path(beside)
             write_volume(part / final.name, np.array([0, *card.labels], dtype=np.uint8)[mask], volume)
             if shares is not None:
