@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -89,7 +90,7 @@ def test_nothing_in_a_model_file_is_run(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 and no more"])
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 and no more", pickle.dumps({"weights": 1})])
 def test_no_model_is_refused(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "model.pt"
     file.write_bytes(content)

@@ -65,7 +65,7 @@ def overlay_sheet(
     axes = figure.add_axes((0.0, 0.0, 1.0, height / (height + HEADER)))
     axes.imshow(canvas, interpolation="nearest", aspect="auto")
     axes.axis("off")
-    for number, (top, left) in zip(slices + 1, corners, strict=True):
+    for number, (top, left) in zip(slices, corners, strict=True):  # from 0, as in files of boxes
         shade = {"facecolor": "black", "alpha": 0.5, "linewidth": 0, "pad": 1.5}
         axes.text(left + 5, top + 5, str(number), color="white", fontsize=6.5, va="top", bbox=shade)
     if len(slices) < len(image):

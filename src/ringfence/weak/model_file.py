@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -98,7 +99,9 @@ def load_model(path: str | Path, trust: str | None = None) -> tuple[Tempered, Mo
 def _read(path: Path) -> dict[str, Any]:
     expected = f"it should be what `ringfence train` wrote as {MODEL} ('{FORMAT}')"
     try:
-        kept = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():  # of files that are none: what is said of them below is enough
+            warnings.simplefilter("ignore")
+            kept = torch.load(path, map_location="cpu", weights_only=True)
     except PermissionError:
         raise PermissionError(f"{path} may not be read: permission denied") from None
     except Exception:  # zipfile's, pickle's, torch's own, whose advice would be to run what is in it
