@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -189,6 +190,25 @@ def test_mistakes_get_one_line(arguments: list[str], message: str, capsys: pytes
     assert printed.err.startswith(message)
     assert printed.err.count("\n") == 1
     assert "Traceback" not in printed.err
+
+
+def test_a_read_only_disk_is_said_in_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(arguments: list[str]) -> str:
+        raise OSError(errno.EROFS, "Read-only file system", "runs/mine")
+
+    monkeypatch.setattr("ringfence.cli.info.run", refused)
+    assert main(["info"]) == 2
+    message = "ringfence info: runs/mine cannot be written: the file system is read-only; choose another folder\n"
+    assert capsys.readouterr().err == message
+
+
+def test_no_command_at_all_shows_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert all(f"  {name}" in printed.err for name in ("prepare", "train", "predict", "evaluate", "compare"))
 
 
 def test_a_closed_pipe_is_no_error() -> None:

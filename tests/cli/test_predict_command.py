@@ -129,6 +129,13 @@ def test_bad_cases_are_listed_and_the_status_says_so(
     assert first == "ringfence predict: 2 of 3 cases failed:"
     assert [line.split(":")[0] for line in others] == ["  P1", "  P2"]
     assert {file.name for file in out.iterdir()} == {"P0.mhd", "P0.zraw", "unfinished.json"}
+    only = tmp_path / "only"
+    assert main(["predict", str(model), str(scans / "P2.nii.gz"), str(only)]) == 2  # nothing is finished there,
+    assert (
+        main(["predict", str(model), str(scans / "P0.mhd"), str(only), "--largest"]) == 0
+    )  # so anything may begin
+    assert {file.name for file in only.iterdir()} == {"P0.mhd", "P0.zraw"}
+    capsys.readouterr()
     assert main(["evaluate", str(out), str(scans)]) == 2
     text = capsys.readouterr()
     assert "ringfence evaluate: 1 of 2 cases are not in these scores:" in text.err

@@ -54,12 +54,15 @@ def test_a_scaled_box_is_the_smallest_around_the_exact_one(drawn: Any) -> None:
     assert not placed.any()
 
 
+PLANES = st.tuples(st.integers(1, 24), st.integers(1, 24))
+"""Heights and widths of slices."""
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_what_is_in_the_box_is_in_it_after_resizing(data: Any) -> None:
     """The mask is resized as ``ringfence prepare`` does it, and nothing of it may come to lie outside."""
-    sides = st.integers(1, 24)
-    native, size = data.draw(st.tuples(sides, sides)), data.draw(st.tuples(sides, sides))
+    native, size = data.draw(PLANES), data.draw(PLANES)
     mask = np.zeros((1, *native), np.uint8)
     count = data.draw(st.integers(1, 6))
     for _ in range(count):
@@ -173,8 +176,7 @@ def test_the_size_of_a_magnified_mask_keeps_its_bounds(times: int, side: int) ->
 @given(st.data())
 def test_no_object_vanishes_when_slices_shrink(data: Any) -> None:
     """A slice without its object would teach that it is not there."""
-    sides = st.integers(1, 24)
-    native, size = data.draw(st.tuples(sides, sides)), data.draw(st.tuples(sides, sides))
+    native, size = data.draw(PLANES), data.draw(PLANES)
     labels = np.zeros((2, *native), np.uint8)
     place = tuple(data.draw(st.integers(0, side - 1)) for side in native)
     labels[(1, *place)] = 3

@@ -34,7 +34,11 @@ class Interrupted(Exception):  # noqa: N818 - nothing went wrong
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit status. A user's mistake is one message on stderr, never a traceback."""
-    parsed = _parser().parse_args(arguments)
+    parser = _parser()
+    if not (sys.argv[1:] if arguments is None else arguments):
+        parser.print_help(sys.stderr)
+        return 2
+    parsed = parser.parse_args(arguments)
     command = parsed.command
     try:
         print(import_module(f"ringfence.cli.{command}").run(parsed.arguments), flush=True)
@@ -49,13 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise  # a fault of ours, or of the user's network: its traceback says more
         print(f"ringfence {command}: not enough memory for that; make something smaller", file=sys.stderr)
         return 2
-    except OSError as error:
-        told = error.strerror and error.filename and error.errno == errno.EROFS
-        what = f"{error.filename} cannot be written: the file system is read-only; choose another folder"
-        print(f"ringfence {command}: {what if told else error}", file=sys.stderr)
-        return 2
-    except (ValueError, TypeError, ModuleNotFoundError) as error:
-        print(f"ringfence {command}: {error}", file=sys.stderr)
+    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+        what = str(error)
+        if isinstance(error, OSError) and error.errno == errno.EROFS:
+            what = f"{error.filename} cannot be written: the file system is read-only; choose another folder"
+        print(f"ringfence {command}: {what}", file=sys.stderr)
         return 2
     return 0
 

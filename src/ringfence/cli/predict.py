@@ -54,8 +54,8 @@ def run(arguments: Sequence[str]) -> str:
         "IMAGES": str(Path(options.images).resolve()),
         "options": " ".join(name for name in OPTIONS if getattr(options, name)),
     }
-    begun = out.open(asked)
-    left = [case for case in cases if not (begun and out.mask_of(case).exists())]
+    out.open(asked)
+    left = out.missing(cases)
     before = len(cases) - len(left)
     console = Console(stderr=True)
     results: list[Prediction | Failure] = []

@@ -90,8 +90,8 @@ def load_model(path: str | Path, trust: str | None = None) -> tuple[Tempered, Mo
     try:
         network.load_state_dict(kept["weights"])
     except (RuntimeError, KeyError, TypeError) as error:
-        reasons = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = reasons[1] if len(reasons) > 1 else reasons[0]  # torch's first line only says that there are some
+        _, *reasons = str(error).strip().splitlines() or [""]  # torch's first line only says that there are some
+        reason = reasons[0].strip() if reasons else _first_line(error)
         raise ValueError(f"{path}: its weights do not fit its network: {reason}") from None
     return network.eval(), card
 

@@ -72,41 +72,46 @@ class Output:
     overlays: bool = False
     largest: bool = False
 
-    def open(self, asked: Mapping[str, str] | None = None) -> bool:
+    def open(self, asked: Mapping[str, str] | None = None) -> None:
         """Make the folder; one that already holds something is refused, and nothing is changed.
 
         Args:
             asked: what masks are made from, and how. A folder where the same was begun is gone on with then; until
                 ``close``, a file in it says so.
-
-        Returns:
-            Whether it is gone on with.
         """
         if self.folder.exists() and not self.folder.is_dir():
             raise FileExistsError(f"{self.folder} is a file; masks need a folder. Nothing was changed")
-        if self.folder.is_dir() and any(self.folder.iterdir()):
+        if self.folder.is_dir() and any(self._content()):
             self._check_begun(asked)
-            for part in self.folder.glob(f"{PART}*"):
-                shutil.rmtree(part, ignore_errors=True)
-            return True
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OSError(f"{self.folder} cannot be made ({error.strerror}): choose another folder") from None
         if not os.access(self.folder, os.W_OK):
             raise PermissionError(f"{self.folder} cannot be written to: choose another folder")
+        for part in self.folder.glob(f"{PART}*"):  # of a process that was killed
+            shutil.rmtree(part, ignore_errors=True)
         if asked is not None:
             write_text(self.folder / UNFINISHED, json.dumps(dict(asked), indent=1) + "\n")
-        return False
 
     def close(self) -> None:
         """Everything that was asked for is there."""
         (self.folder / UNFINISHED).unlink(missing_ok=True)
 
+    def missing(self, cases: Iterable[ImageCase]) -> list[ImageCase]:
+        """The cases whose masks are not there yet."""
+        return [case for case in cases if not self.mask_of(case).exists()]
+
     def mask_of(self, case: ImageCase) -> Path:
         """Where a case's mask is once all its files are there: it comes last."""
         first = case.files[0]
         return self.folder / f"{case.name}{first.name[len(volume_name(first) or '') :].lower()}"
+
+    def _content(self) -> Iterator[Path]:
+        """What the folder holds, but for what is left where nothing was finished."""
+        return (
+            file for file in self.folder.iterdir() if file.name != UNFINISHED and not file.name.startswith(PART)
+        )
 
     def _check_begun(self, asked: Mapping[str, str] | None) -> None:
         try:
