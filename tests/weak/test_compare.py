@@ -17,6 +17,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from ringfence.residuals import at_most
 from ringfence.segmentation import Region
 from ringfence.weak import compare, training
 from ringfence.weak.compare import compare_synthetic
@@ -388,3 +389,19 @@ def test_ctrl_c_ends_with_one_message_and_resume_goes_on(tmp_path: Path) -> None
     epochs = [int(row["epoch"]) for row in rows(out, "penalty")]
     assert epochs == list(range(1, len(epochs) + 1))  # it went on, and lost nothing
     assert len(epochs) > done
+
+
+@pytest.mark.parametrize("method", ["lagrangian", "relu_lagrangian", "augmented_lagrangian"])
+def test_multipliers_begin_where_the_settings_say(method: str) -> None:
+    """Seen from outside: what a limit that is broken by 2 costs before any dual step."""
+    plain = SyntheticSettings()
+    begun = replace(plain, **{method: replace(getattr(plain, method), initial=0.75)})
+    broken = torch.tensor([[2.0]])
+    costs = []
+    for settings in (plain, begun):
+        fence = training.make_fence(method, settings, samples=1)
+        assert fence is not None
+        costs.append(
+            float(fence(size=at_most(broken, 0.0), index=torch.tensor([0]) if "relu" not in method else None))
+        )
+    assert costs[1] - costs[0] == pytest.approx(0.75 * 2.0)
