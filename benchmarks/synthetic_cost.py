@@ -18,12 +18,11 @@ from pathlib import Path
 import pytorch_lightning as pl
 import torch
 
-from ringfence.lightning import FenceCallback
 from ringfence.report.environment import commit, environment
 from ringfence.weak.history import History
 from ringfence.weak.settings import SCALES, SyntheticSettings
 from ringfence.weak.synthetic_task import SyntheticTask, synthetic_task
-from ringfence.weak.training import make_module, quiet_lightning
+from ringfence.weak.training import make_module, quiet_lightning, stepping
 
 BASE = "full_supervision"
 METHODS = ("lagrangian", "relu_lagrangian", "penalty", "log_barrier", "augmented_lagrangian")
@@ -75,7 +74,7 @@ def epoch_seconds(settings: SyntheticSettings, task: SyntheticTask, method: str)
             devices=1,
             precision="bf16-mixed" if torch.cuda.is_available() else "32-true",
             max_epochs=3,
-            callbacks=[FenceCallback(), history],
+            callbacks=[stepping(module.fence), history],
             logger=False,
             benchmark=torch.cuda.is_available(),
             enable_checkpointing=False,

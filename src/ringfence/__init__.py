@@ -22,11 +22,12 @@ if TYPE_CHECKING:
         Lagrangian,
         LogBarrier,
         Method,
+        NuPI,
         Penalty,
         ReLULagrangian,
     )
     from ringfence.monitor import Monitor as Monitor
-    from ringfence.residuals import Residual, at_least, at_most, between, equal
+    from ringfence.residuals import Residual, at_least, at_most, between, equal, surrogate
 
 __version__ = "0.1.0"
 
@@ -39,12 +40,14 @@ _HOMES = {
     "at_most": "residuals",
     "at_least": "residuals",
     "equal": "residuals",
+    "surrogate": "residuals",
     "Method": "methods",
     "LogBarrier": "methods",
     "Penalty": "methods",
     "Lagrangian": "methods",
     "ReLULagrangian": "methods",
     "AugmentedLagrangian": "methods",
+    "NuPI": "methods",
     "Certificate": "certificate",
     "Monitor": "monitor",
 }
@@ -56,6 +59,7 @@ __all__ = [
     "Lagrangian",
     "LogBarrier",
     "Method",
+    "NuPI",
     "Penalty",
     "ReLULagrangian",
     "Residual",
@@ -67,6 +71,7 @@ __all__ = [
     "log_barrier_dual",
     "segmentation",
     "standard_log_barrier",
+    "surrogate",
 ]
 
 

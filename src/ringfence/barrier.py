@@ -68,6 +68,22 @@ def log_barrier_dual(z: Tensor, t: Sharpness) -> Tensor:
     return torch.where(z > junction, t, dividend / -inside)
 
 
+def log_barrier_both(z: Tensor, t: float) -> tuple[Tensor, Tensor]:
+    """Σ ψ_t(z) and ψ_t'(z) of a float32 or wider ``z``, from the same passes and without a graph.
+
+    The numbers are those of ``log_barrier`` and ``log_barrier_dual``; only the order of the sum may differ.
+    """
+    inverse = 1.0 / t
+    junction = -inverse * inverse
+    inside = z.clamp(max=junction).neg_()
+    beyond = torch.relu(z - junction)
+    total = beyond.sum().mul_(t)
+    dual = torch.div(z.new_full((), inverse), inside, out=beyond)
+    total -= inside.log_().sum().mul_(inverse)
+    # exactly t on the linear branch, where the quotient is t but for rounding
+    return total, dual.masked_fill_(z > junction, t)
+
+
 def standard_log_barrier(z: Tensor, t: Sharpness) -> Tensor:
     """-log(-z)/t if z < 0, else +inf, elementwise: the textbook barrier, for comparison.
 
@@ -107,7 +123,8 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def positive_number(name: str, number: float) -> float:
-    """``number`` as a float if it is positive and finite; otherwise a ValueError that names it."""
+    """``number`` as a float if it is positive and finite; otherwise an error that names it."""
+    number = _untensored(number)
     if not is_number(number):
         raise TypeError(f"{name} must be a number, got {type(number).__name__}")
     if not 0.0 < number < math.inf:
@@ -117,11 +134,18 @@ def positive_number(name: str, number: float) -> float:
 
 def not_negative(name: str, number: float) -> float:
     """``number`` as a float if it is finite and >= 0; otherwise an error that names it."""
+    number = _untensored(number)
     if not is_number(number):
         raise TypeError(f"{name} must be a number, got {type(number).__name__}")
     if not 0.0 <= number < math.inf:
         raise ValueError(f"{name} must be finite and not negative, got {number}")
     return float(number)
+
+
+def _untensored(number: float) -> float:
+    """A plain number for a tensor of one: what a calculation of t often ends in."""
+    given: object = number
+    return given.item() if isinstance(given, Tensor) and given.ndim == 0 else number
 
 
 def _positive_tensor(t: Tensor, dtype: torch.dtype) -> Tensor:

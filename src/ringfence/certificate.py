@@ -1,4 +1,4 @@
-"""What a constrained minimum is worth: feasibility, duality gap, and how far from the optimum at most."""
+"""What a constrained point is worth: feasibility, duality gap, and how far from the optimum at most."""
 
 from __future__ import annotations
 
@@ -7,28 +7,33 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Certificate:
-    """gap = E - g(λ) = -Σ λ f, with λ >= 0 the derivative of the method's loss with respect to each f.
+    """gap = -Σ λ f, with λ >= 0 the derivative of the method's loss with respect to each f.
 
-    If the problem is convex and θ minimises the method's loss E(θ) + Σ ..., then θ also minimises the
-    Lagrangian at λ, so g(λ) = E - gap is a lower bound of the optimum E*, and if θ is feasible besides,
-    0 <= E(θ) - E* <= gap. For the log-barrier extension gap <= PN/t whatever θ is (the paper's Proposition 1).
-    For a network, which is not convex, these numbers describe the point and promise nothing about the optimum.
+    With s the norm of the loss's gradient in the parameters θ, and an optimum no farther from θ than R, a convex
+    problem's optimum E* is bounded at any θ whatsoever:
+
+        E* >= E + Σ λ f - s·R, or E - E* <= gap + s·R,
+
+    since the Lagrangian at λ is convex, is at most E* at the optimum, and falls from θ by no more than s per unit
+    of distance. At the method's minimiser s is 0 and the gap alone is the bound, for the log-barrier extension at
+    most PN/t (the paper's Proposition 1). **Anywhere else the gap alone bounds nothing**: training ends near a
+    minimiser, not at it. For a network, which is not convex, these numbers describe the point and promise nothing.
 
     With ``reduction="sum"``, certificates of disjoint parts of the data add up: ``sum(certificates)`` is that of
-    the whole.
+    the whole (but for the gradient norm, which parts do not tell).
 
     Attributes:
         objective: E(θ), the loss without the constraints' terms.
         feasible: whether every residual is at most ``tolerance``.
         worst: the largest violation max(f, 0), in units of the residual's scale.
         worst_name: the constraint with that violation; None if there is none.
-        gap: -Σ λ f.
-        bound: PN/t for the barrier (in general Σ c/t, with c the weight over the reduction's divisor); None for
-            methods without such a bound.
+        gap: -Σ λ f. Only at the method's minimiser does it bound E - E*.
+        bound: PN/t for the barrier (in general Σ c/t, with c the weight over the reduction's divisor), which the
+            gap never exceeds; None for methods without such a bound.
         count: PN, the number of constraints looked at.
         tolerance: what counted as feasible.
-        stationarity: the norm of the gradient of the method's loss, where parameters were given: how near θ is
-            to being the minimiser the promise is about.
+        stationarity: s, where parameters were given.
+        radius: R, where it was given.
         reduction: the method's.
     """
 
@@ -41,12 +46,21 @@ class Certificate:
     count: int
     tolerance: float = 0.0
     stationarity: float | None = None
+    radius: float | None = None
     reduction: str = "sum"
 
     @property
-    def lower_bound(self) -> float:
-        """g(λ) = objective - gap: in the convex case, at the method's minimiser, no feasible point is below."""
-        return self.objective - self.gap
+    def suboptimality(self) -> float | None:
+        """gap + s·R: in the convex case E - E* is at most this, here and anywhere; None without s and R."""
+        if self.stationarity is None or self.radius is None:
+            return None
+        return self.gap + self.stationarity * self.radius
+
+    @property
+    def lower_bound(self) -> float | None:
+        """E - gap - s·R: in the convex case nothing feasible within R is lower; None without s and R."""
+        worst = self.suboptimality
+        return None if worst is None else self.objective - worst
 
     def __add__(self, other: Certificate) -> Certificate:
         if not isinstance(other, Certificate):
@@ -80,15 +94,32 @@ class Certificate:
             lines = [f"NOT feasible: '{self.worst_name}' is violated by up to {self.worst:.4g}"]
         lines += [f"objective       {self.objective:.6g}", f"duality gap     {self.gap:.6g}   (-Σ λ f)"]
         if self.bound is not None:
-            lines.append(f"bound           {self.bound:.6g}   (PN/t for unit weights; the gap never exceeds it)")
+            lines.append(f"gap's limit     {self.bound:.6g}   (PN/t for unit weights; the gap never exceeds it)")
         if self.stationarity is not None:
             lines.append(f"gradient norm   {self.stationarity:.3g}   (0 at the method's minimiser)")
-        lines.append(f"Promised if the problem is convex and this is the method's minimiser: {self._promise()}")
-        lines.append("Not promised: anything about the optimum of a non-convex problem, such as a network's.")
-        return "\n".join(lines)
+        if self.radius is not None:
+            lines.append(f"radius          {self.radius:g}   (an optimum is no farther away, says the caller)")
+        return "\n".join([*lines, *self._promises()])
 
-    def _promise(self) -> str:
-        lower = f"no feasible point has an objective below {self.lower_bound:.6g}"
-        if not self.feasible:
-            return f"{lower}; this point itself is not feasible, so its objective may lie below the optimum."
-        return f"this objective is at most {self.gap:.6g} above the optimum, and {lower}."
+    def _promises(self) -> list[str]:
+        worst = self.suboptimality
+        if worst is None:
+            here = (
+                "no gradient norm was asked for"
+                if self.stationarity is None
+                else f"the gradient norm is {self.stationarity:.3g}"
+            )
+            return [
+                f"The gap is no bound here: it is one at the method's exact minimiser alone, and {here}. Give "
+                "parameters= and radius= for a bound that holds at any point of a convex problem."
+            ]
+        lower = f"no feasible point within the radius has an objective below {self.lower_bound:.6g}"
+        if self.feasible:
+            above = f"at most {worst:.6g} above the optimum (gap + gradient norm × radius)"
+            promise = f"this objective is {above}, and {lower}."
+        else:
+            promise = f"{lower}; this point itself is not feasible, so its objective may lie below the optimum."
+        return [
+            f"Promised if the problem is convex: {promise}",
+            "Not promised: anything about the optimum of a non-convex problem, such as a network's.",
+        ]

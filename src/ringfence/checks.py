@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +15,7 @@ CALLS_HELD: Final = 64
 """A GPU is asked after this many calls at the latest: one synchronisation in 64 is not felt."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Check:
     """A fault that must hold nowhere: ``broken(*inputs.values())`` is True at the entries where it does.
 
@@ -25,6 +26,7 @@ class Check:
         advice: what the user should do about it.
         shape: the shape that the inputs broadcast to, so that rows are counted right.
         mask: entries to look at (all of them if None).
+        sound: from the inputs to True where they are surely well, for less than ``broken`` costs; asked first.
     """
 
     fault: str
@@ -33,11 +35,12 @@ class Check:
     advice: str = ""
     shape: torch.Size | None = None
     mask: Tensor | None = None
+    sound: Callable[..., bool] | None = None
 
     @property
     def on_cpu(self) -> bool:
         """Whether the answer can be read without waiting for a GPU."""
-        return all(not isinstance(value, Tensor) or value.device.type == "cpu" for value in self.inputs.values())
+        return all(not isinstance(value, Tensor) or value.is_cpu for value in self.inputs.values())
 
     def entries(self) -> Tensor:
         """True where the fault holds."""
@@ -49,9 +52,18 @@ class Check:
 
     def enforce(self, where: str) -> None:
         """Raise a ValueError naming ``where``, the rows and the first values at fault, if there are any."""
+        if self._surely_holds():
+            return
         entries = self.entries()
         if bool(entries.any()):
             raise ValueError(f"{where}: {self._describe(entries)}")
+
+    def holds(self) -> bool:
+        """Whether there is no fault anywhere."""
+        return self._surely_holds() or not bool(self.entries().any())
+
+    def _surely_holds(self) -> bool:
+        return self.sound is not None and self.sound(*self.inputs.values())
 
     def _describe(self, entries: Tensor) -> str:
         if entries.ndim == 0:
@@ -124,6 +136,38 @@ class Ledger:
         for one, failed in zip(noted, broken, strict=True):
             if failed:
                 raise ValueError(one.report())
+
+
+def finite(what: str, value: Tensor, advice: str, mask: Tensor | None = None) -> Check:
+    """The check that ``value`` is neither NaN nor infinite (where ``mask`` is True)."""
+    return Check(
+        f"{what} is NaN or infinite", not_finite, {what: value.detach()}, advice, None, mask, surely_finite
+    )
+
+
+def surely_finite(value: Tensor) -> bool:
+    """True only if every entry is finite, by one sum: NaN and infinities do not leave it."""
+    return math.isfinite(value.sum().item())
+
+
+def batched(tensor: Tensor) -> bool:
+    """Whether ``tensor`` is one of ``torch.vmap``'s, whose values cannot be looked at."""
+    if not torch._C._are_functorch_transforms_active():
+        return False
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):  # vmap may be outside of a torch.func.grad
+        if functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return False
+
+
+def unwrapped(tensor: Tensor) -> Tensor:
+    """``tensor`` as it is outside of ``torch.func.grad``, where it may be kept."""
+    if torch._C._are_functorch_transforms_active():
+        while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def not_finite(value: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The fence in a Lightning trainer: stepped each epoch, its monitor logged, the best feasible model kept."""
+"""The fence in a Lightning trainer: stepped, its monitor logged, the best feasible model kept."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ else:
 
 
 class FenceCallback(_Callback):
-    """Steps every fence at each epoch's end, logs every monitor, keeps the best checkpoint that is feasible.
+    """Steps every fence each epoch or each iteration, logs every monitor, keeps the best feasible checkpoint.
 
     It finds the ``ringfence.Method`` and ``ringfence.Monitor`` objects that are attributes of the
     LightningModule (or deeper): there they move with it and are in its checkpoints. Your ``training_step`` calls
@@ -45,12 +45,17 @@ class FenceCallback(_Callback):
     the best ``score`` among those. With several fences or monitors, each is logged under its attribute's name. With
     several validations an epoch (``val_check_interval``), stability compares one with the next.
 
+    Once an epoch suits barriers, penalties and the paper's Lagrangians. Once an iteration (after each step of the
+    optimiser, so not between batches whose gradients are accumulated) is how primal-dual methods are often run;
+    rates and growth are then per iteration.
+
     Args:
         score: the logged metric to choose by, such as "val_dice"; None keeps no checkpoint.
         mode: whether a high ("max") or a low ("min") score is good.
         satisfaction: the share of constraints that must hold, 0 to 1.
         dirpath: where the checkpoint goes; beside the trainer's other checkpoints unless given.
         prefix: put before the name of everything logged.
+        every: when fences are stepped: at each "epoch"'s end, or after each "step" of the optimiser.
     """
 
     def __init__(
@@ -60,14 +65,18 @@ class FenceCallback(_Callback):
         satisfaction: float = 1.0,
         dirpath: str | Path | None = None,
         prefix: str = "fence/",
+        every: Literal["epoch", "step"] = "epoch",
     ) -> None:
         super().__init__()
+        if every not in ("epoch", "step"):
+            raise ValueError(f"every must be 'epoch' or 'step', got '{every}'")
         if mode not in ("max", "min"):
             raise ValueError(f"mode must be 'max' or 'min', got '{mode}'")
         if not 0.0 <= satisfaction <= 1.0:
             raise ValueError(f"satisfaction is a share from 0 to 1, got {satisfaction}")
         self.score, self.mode, self.satisfaction = score, mode, satisfaction
-        self.dirpath, self.prefix = dirpath, prefix
+        self.dirpath, self.prefix, self.every = dirpath, prefix, every
+        self._steps_before = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -123,16 +132,27 @@ class FenceCallback(_Callback):
         """Log what the test measured."""
         self._log_monitors(trainer, pl_module, self._fed(trainer, pl_module))
 
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Note where the optimiser stands."""
+        self._steps_before = trainer.global_step
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """With ``every="step"``, step the fences where the optimiser took one."""
+        if self.every == "step" and trainer.global_step > self._steps_before:
+            for fence in _fences(pl_module).values():
+                fence.step()
+
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Log monitors fed by training, and the fences; then step the fences."""
+        """Log monitors fed by training, and the fences; then step the fences, if they are stepped by epoch."""
         judged_by_validation = self._feasible is not None
         self._log_monitors(trainer, pl_module, self._fed(trainer, pl_module))
         for name, fence in _fences(pl_module).items():
             values = {f"{self.prefix}{name}{key}": value for key, value in fence.summary().items()}
             pl_module.log_dict(values, sync_dist=True)
         # Lightning comes here once an epoch, also for one whose checkpoint was taken during its validation
-        for fence in _fences(pl_module).values():
-            fence.step()
+        if self.every == "epoch":
+            for fence in _fences(pl_module).values():
+                fence.step()
         if not judged_by_validation:
             self._keep_if_best(trainer)
 

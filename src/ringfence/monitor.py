@@ -82,11 +82,11 @@ class Monitor(Metric):
         ledger = Ledger(validate=True)  # a validation pass may stall
         residuals = {name: as_residual(name, constraint) for name, constraint in constraints.items()}
         for name, residual in residuals.items():
-            for check in residual.checks:
+            for check in residual.all_checks():
                 ledger.add(f"constraint '{name}'", check)
             _check_index(name, residual.f, index)
         for name, residual in residuals.items():  # all is well: now take them in
-            self._take(name, residual.f, index)
+            self._take(name, residual.judged.f, index)
 
     def compute(self) -> dict[str, Tensor]:
         """The measures of this epoch, as scalar tensors by name."""

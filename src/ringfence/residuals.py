@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 from torch import Tensor
 
 from ringfence.barrier import computing_dtype, is_number, positive_number
-from ringfence.checks import Check, not_finite
+from ringfence.checks import Check, batched, finite
 
 Bound: TypeAlias = float | Tensor
+LOOK_AT_THE_OUTPUT: Final = "Look at the network's output there: a diverging step, or a division by zero."
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # not frozen, which would make it five times as slow to make; nobody changes one
 class Residual:
     """The values f of one named constraint, ``f <= 0`` satisfied, in units of its ``scale``.
 
-    Made by ``between``, ``at_most``, ``at_least``, ``equal``, or from a plain tensor handed to
+    Made by ``between``, ``at_most``, ``at_least``, ``equal``, ``surrogate``, or from a plain tensor handed to
     a method. The first dimension counts data points ("rows").
 
     Attributes:
@@ -27,13 +29,32 @@ class Residual:
             nothing is constrained (a masked entry, an infinite bound) ``f`` is -inf.
         two_sided: whether the last dimension of ``f`` is (low, high).
         ragged: False promises that ``f`` has no such -inf, which saves looking.
-        checks: value checks not made yet; whoever consumes the residual makes them, and knows its name.
+        checks: checks of bounds not made yet; see ``all_checks``.
+        equality: made by ``equal``: methods with multipliers keep one signed one for the two sides.
+        tolerance: that of ``equal``, in units of its value; None for inequalities.
+        strict: what is really limited, where ``f`` is its differentiable ``surrogate``.
+        half: measured in float16, whose overflows are a ``GradScaler``'s business and no error.
     """
 
     f: Tensor
     two_sided: bool = False
     ragged: bool = False
     checks: tuple[Check, ...] = ()
+    equality: bool = False
+    tolerance: Bound | None = None
+    strict: Residual | None = None
+    half: bool = False
+
+    def all_checks(self) -> tuple[Check, ...]:
+        """What has not been looked at yet; whoever consumes the residual does, and knows its name."""
+        checks = self.checks if self.strict is None else self.checks + self.strict.all_checks()
+        # a ragged one is -inf here and there, so that its value was noted when it was made
+        return checks if self.ragged else (finite("residual", self.f, LOOK_AT_THE_OUTPUT), *checks)
+
+    @property
+    def judged(self) -> Residual:
+        """What decides whether the constraint holds: this residual, or the strict one it stands for."""
+        return self if self.strict is None else self.strict
 
     @property
     def present(self) -> Tensor:
@@ -42,17 +63,21 @@ class Residual:
 
     @property
     def violation(self) -> Tensor:
-        """max(f, 0), shaped like ``f``; 0 where nothing is constrained."""
-        return torch.relu(self.f)
+        """max(f, 0) of what is judged, shaped like ``f``; 0 where nothing is constrained."""
+        return torch.relu(self.judged.f)
 
     def satisfied(self, tol: float = 0.0) -> Tensor:
-        """``f <= tol``, shaped like ``f``; True where nothing is constrained."""
-        return self.f <= tol
+        """``f <= tol`` of what is judged, shaped like ``f``; True where nothing is constrained."""
+        return self.judged.f <= tol
+
+    def filled(self, number: float) -> Tensor:
+        """f with ``number`` where nothing is constrained."""
+        return torch.where(self.present, self.f, number) if self.ragged else self.f
 
     def __str__(self) -> str:
         shape = list(self.f.shape)
-        f = self.f.detach()
-        count = int(self.present.sum())
+        f = self.judged.f.detach()
+        count = int(self.judged.present.sum())
         if count == 0:
             return f"Residual {shape}: nothing constrained"
         held = count - int((~self.satisfied()).sum())
@@ -93,32 +118,33 @@ def between(value: Tensor, low: Bound, high: Bound, *, mask: Tensor | None = Non
         >>> rf.between(torch.tensor([3.0, 7.0]), 0.0, 5.0)
         Residual [2, 2]: 3 of 4 constraints satisfied, worst violation 2 at [1] (above high)
     """
-    value = _measured("between", value)
-    low, high = _bound("between", "low", low, value), _bound("between", "high", high, value)
-    crossed = Check(
+    maker = _Maker("between", value, mask)
+    low, high = maker.bound("low", low), maker.bound("high", high)
+    maker.require(
         "low > high, or a bound that is NaN or infinite on the wrong side",
         _crossed,
         {"low": low, "high": high},
         "Every row needs low <= high; use -inf or inf for a side without a bound.",
+        _apart,
     )
-    f = torch.stack((low - value, value - high), dim=-1)
-    return _residual("between", value, f, (low, high), crossed, mask, scale, two_sided=True)
+    value = maker.value
+    return maker.residual(torch.stack((low - value, value - high), dim=-1), (low, high), scale, two_sided=True)
 
 
 def at_most(value: Tensor, high: Bound, *, mask: Tensor | None = None, scale: Bound = 1.0) -> Residual:
     """f = (value - high) / scale: value <= high. Arguments as for ``between``; shaped like ``value``."""
-    value = _measured("at_most", value)
-    high = _bound("at_most", "high", high, value)
-    check = Check("high is NaN or -inf", _below_everything, {"high": high}, "Use inf for no bound.")
-    return _residual("at_most", value, value - high, (high,), check, mask, scale)
+    maker = _Maker("at_most", value, mask)
+    high = maker.bound("high", high)
+    maker.require("high is NaN or -inf", _below_everything, {"high": high}, "Use inf for no bound.")
+    return maker.residual(maker.value - high, (high,), scale)
 
 
 def at_least(value: Tensor, low: Bound, *, mask: Tensor | None = None, scale: Bound = 1.0) -> Residual:
     """f = (low - value) / scale: value >= low. Arguments as for ``between``; shaped like ``value``."""
-    value = _measured("at_least", value)
-    low = _bound("at_least", "low", low, value)
-    check = Check("low is NaN or inf", _above_everything, {"low": low}, "Use -inf for no bound.")
-    return _residual("at_least", value, low - value, (low,), check, mask, scale)
+    maker = _Maker("at_least", value, mask)
+    low = maker.bound("low", low)
+    maker.require("low is NaN or inf", _above_everything, {"low": low}, "Use -inf for no bound.")
+    return maker.residual(low - maker.value, (low,), scale)
 
 
 def equal(
@@ -126,8 +152,10 @@ def equal(
 ) -> Residual:
     """f = (target - tolerance - value, value - target - tolerance) / scale: |value - target| <= tolerance.
 
-    With ``tolerance=0`` the feasible set has no interior: Lagrangians take that as it is; a barrier sits on its
-    linear branch there, at slope t on both sides, so a positive tolerance serves it better.
+    To methods with multipliers this is an equality: one signed λ per entry, which pushes either way (with a
+    tolerance, it is 0 inside). A penalty charges the distance beyond the tolerance. A barrier needs room between
+    its two sides: with ``tolerance=0`` it sits on its linear branch at slope t on both of them, which is a linear
+    penalty of strength t and never more, so give it a positive tolerance; it says so once.
 
     Args:
         value: as for ``between``.
@@ -139,19 +167,44 @@ def equal(
     Returns:
         A residual of shape ``[*value.shape, 2]``.
     """
-    value = _measured("equal", value)
-    target, tolerance = (
-        _bound("equal", "target", target, value),
-        _bound("equal", "tolerance", tolerance, value),
-    )
-    check = Check(
+    maker = _Maker("equal", value, mask)
+    target, tolerance = maker.bound("target", target), maker.bound("tolerance", tolerance)
+    maker.require(
         "a target that is not finite, or a tolerance that is negative or not finite",
         _no_band,
         {"target": target, "tolerance": tolerance},
         "Mask out the rows without a target.",
     )
-    f = torch.stack((target - tolerance - value, value - target - tolerance), dim=-1)
-    return _residual("equal", value, f, (), check, mask, scale, two_sided=True)
+    off = maker.value - target  # the two sides are exact opposites of it, so that their sum tells the tolerance
+    f = torch.stack((-off - tolerance, off - tolerance), dim=-1)
+    residual = maker.residual(f, (), scale, two_sided=True)
+    return replace(residual, equality=True, tolerance=tolerance)
+
+
+def surrogate(soft: Constraint, strict: Constraint) -> Residual:
+    """f = that of ``soft``, for the loss; whether it holds, and where λ climbs, is decided by ``strict``.
+
+    For limits on what has no gradient, such as a rate of decisions: the loss pulls at a smooth stand-in, while
+    multipliers, ``satisfied``, ``Monitor`` and certificates go by what is really limited. Barrier and penalty have
+    no multipliers, so with them only what is *reported* is strict.
+
+    Args:
+        soft: the differentiable residual.
+        strict: the residual that counts, of the same shape; it needs no gradient.
+
+    Returns:
+        A residual shaped like both.
+    """
+    soft, strict = as_residual("soft", soft), as_residual("strict", strict)
+    if soft.f.shape != strict.f.shape or soft.two_sided != strict.two_sided or soft.equality != strict.equality:
+        raise ValueError(
+            f"surrogate: soft and strict must be the same kind of constraint and have the same shape, got "
+            f"{_kind(soft)} and {_kind(strict)}"
+        )
+    if strict.strict is not None:
+        raise ValueError("surrogate: strict is itself a surrogate; give the residual that really counts")
+    strict = replace(strict, f=strict.f.detach())
+    return replace(soft, strict=strict)
 
 
 def as_residual(name: str, constraint: Constraint) -> Residual:
@@ -163,98 +216,142 @@ def as_residual(name: str, constraint: Constraint) -> Residual:
             f"constraint '{name}' must be a tensor or what rf.between and its kin return, "
             f"got {type(constraint).__name__}"
         )
-    _require_floating(f"constraint '{name}'", constraint)
-    f = constraint.to(computing_dtype(constraint.dtype))
-    return Residual(f, checks=() if torch.compiler.is_compiling() else tuple(_finite(f, f, False, None)))
+    _require_real(f"constraint '{name}'", constraint)
+    f, half = _computed(constraint)
+    return Residual(f, half=half)
 
 
-def _residual(
-    maker: str,
-    value: Tensor,
-    f: Tensor,
-    bounds: tuple[Bound, ...],
-    check: Check,
-    mask: Tensor | None,
-    scale: Bound,
-    *,
-    two_sided: bool = False,
-) -> Residual:
-    """``f`` scaled and masked, with the checks of its bounds made (CPU) or carried along (GPU)."""
-    checks = [check]
-    mask = None if mask is None else _checked_mask(maker, mask, value)
-    if isinstance(scale, Tensor):
-        unit = torch.as_tensor(_bound(maker, "scale", scale, value))
-        checks.append(Check("scale <= 0 or NaN", _not_positive, {"scale": unit}, "A scale must be positive."))
-        if mask is not None:  # dividing by a masked row's 0 would put NaN into its gradient
-            unit = torch.where(mask, unit, 1.0)
-        f = f / (unit.unsqueeze(-1) if two_sided else unit)
-    elif positive_number("scale", scale) != 1.0:
-        f = f / scale
-    ragged = any(isinstance(bound, Tensor) or math.isinf(bound) for bound in bounds)
-    if mask is not None:
-        f = torch.where(mask.unsqueeze(-1) if two_sided else mask, f, -math.inf)
-        ragged = True
-    if torch.compiler.is_compiling():
-        return Residual(f, two_sided, ragged)
-    # The name is known only where the residual is used, so what a GPU holds is looked at there, by name.
-    later = _finite(value, f, ragged, mask)
-    for one in checks:
-        one = replace(one, shape=value.shape, mask=mask)
-        if one.on_cpu:
-            one.enforce(maker)
+class _Maker:
+    """A value with its mask, and the bounds' checks: made at once on the CPU, carried along from a GPU.
+
+    Where values cannot be looked at (inside ``torch.compile`` and ``torch.vmap``) nothing is checked.
+    """
+
+    __slots__ = ("_checks", "_half", "_mask", "_name", "_sighted", "value")
+
+    def __init__(self, name: str, value: Tensor, mask: Tensor | None) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name}: value must be a tensor, got {type(value).__name__}")
+        _require_real(f"{name}: value", value)
+        self.value, self._half = _computed(value)
+        self._name, self._checks = name, []
+        self._mask = None if mask is None else _checked_mask(name, mask, value)
+        self._sighted = not (torch.compiler.is_compiling() or batched(value))
+
+    _checks: list[Check]
+
+    def bound(self, name: str, bound: Bound) -> Bound:
+        """``bound`` in the dtype of the value; a tensor must broadcast *to* its shape, never widen it."""
+        maker, value = self._name, self.value
+        if not isinstance(bound, Tensor):
+            if not is_number(bound):
+                raise TypeError(f"{maker}: {name} must be a number or a tensor, got {type(bound).__name__}")
+            # beyond the dtype's range is no bound at all
+            return math.copysign(math.inf, bound) if abs(bound) > torch.finfo(value.dtype).max else float(bound)
+        if bound.ndim and bound.device != value.device:
+            raise ValueError(
+                f"{maker}: {name} is on {bound.device} but value is on {value.device}: move it with .to(...)"
+            )
+        if not _broadcasts_to(bound.shape, value.shape):
+            raise ValueError(
+                f"{maker}: {name} of shape {list(bound.shape)} does not broadcast to value of shape "
+                f"{list(value.shape)}; "
+                + (
+                    f"it has more dimensions than the value: drop some, as in {name}.squeeze(-1)"
+                    if bound.ndim > value.ndim
+                    else f"add dimensions of size 1 where it should repeat, as in {name}[:, None]"
+                )
+            )
+        self._sighted = self._sighted and not batched(bound)
+        return bound.to(value.dtype)
+
+    def require(
+        self,
+        fault: str,
+        broken: Callable[..., Tensor | bool],
+        inputs: dict[str, Bound],
+        advice: str,
+        sound: Callable[..., bool] | None = None,
+    ) -> None:
+        """Raise if ``broken`` anywhere, or leave the looking to whoever knows the constraint's name."""
+        if not self._sighted:
+            return
+        if not any(isinstance(one, Tensor) for one in inputs.values()) and not broken(*inputs.values()):
+            return
+        check = Check(fault, broken, inputs, advice, self.value.shape, self._mask, sound)
+        if check.on_cpu:
+            check.enforce(self._name)
         else:
-            later.append(one)
-    return Residual(f, two_sided, ragged, tuple(later))
+            self._checks.append(check)
+
+    def residual(self, f: Tensor, bounds: tuple[Bound, ...], scale: Bound, two_sided: bool = False) -> Residual:
+        """``f`` scaled and masked; ``bounds`` are those that may be infinite."""
+        mask = self._mask
+        if isinstance(scale, Tensor):
+            unit = torch.as_tensor(self.bound("scale", scale))
+            self.require("scale <= 0 or NaN", _not_positive, {"scale": unit}, "A scale must be positive.")
+            if mask is not None:  # dividing by a masked row's 0 would put NaN into its gradient
+                unit = torch.where(mask, unit, 1.0)
+            f = f / (unit.unsqueeze(-1) if two_sided else unit)
+        elif positive_number("scale", scale) != 1.0:
+            f = f / scale
+        ragged = any(self._may_be_infinite(bound) for bound in bounds)
+        if mask is not None:
+            f = torch.where(mask.unsqueeze(-1) if two_sided else mask, f, -math.inf)
+            ragged = True
+        if not self._sighted:
+            return Residual(f, two_sided, ragged)
+        if ragged:  # f = -inf says "no constraint", so a value that is -inf must be caught as such
+            self._checks += (
+                finite("value", self.value, LOOK_AT_THE_OUTPUT, mask),
+                Check(
+                    "residual overflows",
+                    _overflows,
+                    {"residual": f.detach()},
+                    "Use a larger scale=",
+                    sound=_below_infinity,
+                ),
+            )
+        return Residual(f, two_sided, ragged, tuple(self._checks), half=self._half)
+
+    def _may_be_infinite(self, bound: Bound) -> bool:
+        if not isinstance(bound, Tensor):
+            return math.isinf(bound)
+        if not (self._sighted and bound.is_cpu):  # looking is cheap on the CPU, and a stall on a GPU
+            return True
+        return bound.numel() > 0 and math.isinf(bound.abs().amax().item())
 
 
-def _finite(value: Tensor, f: Tensor, ragged: bool, mask: Tensor | None) -> list[Check]:
-    advice = "Look at the network's output there: a diverging step, or a division by zero."
-    if not ragged:  # f is finite only if the value is
-        return [Check("residual is NaN or infinite", not_finite, {"residual": f.detach()}, advice)]
-    # f = -inf says "no constraint", so a value that is -inf must be caught as such
-    return [
-        Check("value is NaN or infinite", not_finite, {"value": value.detach()}, advice, mask=mask),
-        Check("residual overflows", _overflows, {"residual": f.detach()}, "Use a larger scale="),
-    ]
+def _computed(tensor: Tensor) -> tuple[Tensor, bool]:
+    """``tensor`` in float32 or wider, and whether what it comes from may have overflowed float16."""
+    dtype = tensor.dtype
+    half = dtype is torch.float16
+    if torch._C._is_any_autocast_enabled():
+        device = tensor.device.type
+        half = half or (torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) is torch.float16)
+    if dtype is not torch.float32:
+        tensor = tensor.to(computing_dtype(dtype))
+    return tensor, half
 
 
-def _measured(maker: str, value: Tensor) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{maker}: value must be a tensor, got {type(value).__name__}")
-    _require_floating(f"{maker}: value", value)
-    return value.to(computing_dtype(value.dtype))
-
-
-def _require_floating(what: str, tensor: Tensor) -> None:
+def _require_real(what: str, tensor: Tensor) -> None:
     if not tensor.is_floating_point():
         raise TypeError(
-            f"{what} must be floating point, got {tensor.dtype}: an integer tensor carries no gradient; "
-            "constrain the network's output before it is rounded, or convert it with .float()"
-        )
-
-
-def _bound(maker: str, name: str, bound: Bound, value: Tensor) -> Bound:
-    """``bound`` in the dtype of ``value``; a tensor must broadcast *to* its shape, never widen it."""
-    if not isinstance(bound, Tensor):
-        if not is_number(bound):
-            raise TypeError(f"{maker}: {name} must be a number or a tensor, got {type(bound).__name__}")
-        # beyond the dtype's range is no bound at all
-        return math.copysign(math.inf, bound) if abs(bound) > torch.finfo(value.dtype).max else float(bound)
-    if bound.ndim and bound.device != value.device:
-        raise ValueError(
-            f"{maker}: {name} is on {bound.device} but value is on {value.device}: move it with .to(...)"
-        )
-    if not _broadcasts_to(bound.shape, value.shape):
-        raise ValueError(
-            f"{maker}: {name} of shape {list(bound.shape)} does not broadcast to value of shape "
-            f"{list(value.shape)}; "
+            f"{what} must be floating point, got {tensor.dtype}: "
             + (
-                f"it has more dimensions than the value: drop some, as in {name}.squeeze(-1)"
-                if bound.ndim > value.ndim
-                else f"add dimensions of size 1 where it should repeat, as in {name}[:, None]"
+                "a complex number has no order; constrain its .real, .imag or .abs()"
+                if tensor.is_complex()
+                else "an integer tensor carries no gradient; constrain the network's output before it is rounded, "
+                "or convert it with .float()"
             )
         )
-    return bound.to(value.dtype)
+    if tensor.layout is not torch.strided:
+        raise TypeError(f"{what} must be a dense tensor, got {tensor.layout}: convert it with .to_dense()")
+
+
+def _kind(residual: Residual) -> str:
+    sides = "an equality" if residual.equality else "two-sided" if residual.two_sided else "one-sided"
+    return f"{sides} {list(residual.f.shape)}"
 
 
 def _checked_mask(maker: str, mask: Tensor, value: Tensor) -> Tensor:
@@ -282,6 +379,11 @@ def _crossed(low: Bound, high: Bound) -> Tensor | bool:
     return ((low <= high) & (low < math.inf) & (high > -math.inf)) ^ True
 
 
+def _apart(low: Bound, high: Bound) -> bool:
+    width = torch.as_tensor(high - low)  # NaN if both are infinite on the same side
+    return width.numel() == 0 or width.amin().item() >= 0
+
+
 def _below_everything(high: Bound) -> Tensor | bool:
     return (high > -math.inf) ^ True
 
@@ -296,6 +398,10 @@ def _no_band(target: Bound, tolerance: Bound) -> Tensor | bool:
 
 def _overflows(residual: Tensor) -> Tensor:
     return residual == math.inf
+
+
+def _below_infinity(residual: Tensor) -> bool:
+    return residual.numel() == 0 or residual.amax().item() < math.inf
 
 
 def _not_positive(scale: Tensor) -> Tensor | bool:

@@ -4,7 +4,8 @@ from ringfence.methods.augmented_lagrangian import AugmentedLagrangian
 from ringfence.methods.base import Method
 from ringfence.methods.lagrangian import Lagrangian
 from ringfence.methods.log_barrier import LogBarrier
+from ringfence.methods.nupi import NuPI
 from ringfence.methods.penalty import Penalty
 from ringfence.methods.relu_lagrangian import ReLULagrangian
 
-__all__ = ["AugmentedLagrangian", "Lagrangian", "LogBarrier", "Method", "Penalty", "ReLULagrangian"]
+__all__ = ["AugmentedLagrangian", "Lagrangian", "LogBarrier", "Method", "NuPI", "Penalty", "ReLULagrangian"]

@@ -2,75 +2,149 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
+from ringfence.barrier import not_negative
 from ringfence.methods.base import Unpack
-from ringfence.methods.dual import DualMethod, DualOptions
-from ringfence.methods.schedule import Schedule, Start
+from ringfence.methods.by_name import ByName
+from ringfence.methods.dual import DualMethod, DualOptions, Rates, dual_rate
+from ringfence.methods.kinds import INEQUALITY, inner
+from ringfence.methods.schedule import Schedule, Starts
+from ringfence.methods.summed import Phi, summed
+from ringfence.residuals import Residual
 
 
 @final
 class AugmentedLagrangian(DualMethod):
-    """loss = Σ_i w_i Σ_n (max(0, λ + ρ f)² - λ²) / 2ρ, ``f <= 0`` satisfied; λ ← max(0, λ + ρ f̄) at ``step()``.
+    """loss = Σ_i w_i Σ_n (max(0, λ + ρ f)² - λ²) / 2ρ, ``f <= 0`` satisfied; λ ← max(0, λ + dual_lr·f) at a step.
 
-    The Powell-Hestenes-Rockafellar form for inequalities. The quadratic term makes the inner problem convex
-    enough to settle; the multipliers remove the bias that a penalty would need ρ → ∞ for. ``duals()`` is
-    max(0, λ + ρ f), what λ would become if the step were taken now.
+    The Powell-Hestenes-Rockafellar form. The quadratic term makes the inner problem convex enough to settle; the
+    multipliers remove the bias that a penalty would need ρ → ∞ for. ``duals()`` is max(0, λ + ρ f). For an equality
+    (``ringfence.equal``), λ f + ρ f²/2 with one λ of either sign. With ``shared=True`` f is the mean
+    residual of a call, in the term as in the dual step.
+
+    ρ grows by ``mu`` at a step only while the worst violation does not fall: while it is more than ``enough`` times
+    that of the step before.
 
     Args:
-        rho: ρ > 0, the quadratic term's weight and the dual step's length; or a function from the number of
-            steps taken to ρ.
-        mu: growth of ρ per step, >= 1; constant unless given.
+        rho: ρ > 0, the quadratic term's weight; or a function from the number of steps taken to ρ; or a mapping
+            from constraint names to such.
+        mu: growth of ρ, >= 1; constant unless given.
         max_rho: ρ never exceeds it.
-        **options: initial, samples, shared, process_group: see ``DualMethod``; weights, reduction, shapes,
-            validate: see ``Method``.
+        dual_lr: the dual learning rate, >= 0; by constraint name, if you like. ρ unless given, which is right when
+            the loss is minimised between steps; when stepping once an iteration it should be far smaller.
+        enough: to which share of the last step's a violation must fall for ρ to stay.
+        **options: initial, samples, shared, same_rows, multiplier, dual_optimiser, max_multiplier, restart,
+            process_group: see ``DualMethod``; weights, reduction, shapes, validate: see ``Method``.
     """
 
     def __init__(
         self,
-        rho: Start = 1.0,
+        rho: Starts = 1.0,
         mu: float | None = None,
         max_rho: float = 1e6,
+        dual_lr: Rates | None = None,
+        enough: float = 0.9,
         **options: Unpack[DualOptions],
     ) -> None:
-        super().__init__(**options)
         self._schedule = Schedule("rho", rho, mu, max_rho, default_mu=1.0)
+        self.dual_lr: ByName[float] | None = None
+        if dual_lr is not None:
+            self.dual_lr = dual_rate(dual_lr, options)
+        self.enough = not_negative("enough", enough)
+        self._violations: dict[str, float] = {}
+        super().__init__(**options)
 
     @property
-    def rho(self) -> float:
-        """ρ now."""
+    def rho(self) -> float | dict[str, float]:
+        """ρ now; by name where it was given so."""
         return self._schedule.value
 
     def summary(self) -> dict[str, float]:
         """The multipliers, and ρ."""
-        return super().summary() | {"rho": self.rho}
+        return super().summary() | self._schedule.summary()
 
     def extra_repr(self) -> str:
-        """Schedule and layout, for ``print(fence)``."""
-        return f"{self._schedule}, {self.layout}"
+        """Schedule, learning rate and whose λ, for ``print(fence)``."""
+        return f"{self._schedule}, dual_lr={'rho' if self.dual_lr is None else self.dual_lr}, {self.whose}"
 
-    @property
-    def _rate(self) -> float:
-        return self.rho
+    _loss_tells = True  # see _both: 0 times an infinite residual is not a number
 
-    def _term(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
-        multiplier = self._multiplier(name, f, index)
-        pushed = torch.relu(torch.add(multiplier, f, alpha=self.rho))
-        return (pushed.square() - multiplier.square()) / (2.0 * self.rho)
+    def _by_name(self) -> Iterable[Any]:
+        settings = (*super()._by_name(), self._schedule, self.dual_lr)
+        return [setting for setting in settings if setting is not None]
 
-    def _slope(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
-        return torch.relu(self._multiplier(name, f, index) + self.rho * f)
+    def _rate(self, name: str) -> float:
+        return self._schedule[name] if self.dual_lr is None else self.dual_lr[name]
+
+    def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
+        store, rho = self._stores[name], self._schedule[name]
+        v = self._measure(residual)
+        multiplier = store.rows(v, index)
+        v, number = store.measured(v, residual)
+        if store.kind is INEQUALITY and v.shape == multiplier.shape and number == 1.0:
+            return summed(
+                Phi(
+                    lambda f: _difference(_pushed(multiplier, f, rho), multiplier) / (2.0 * rho),
+                    lambda f: _pushed(multiplier, f, rho),
+                    lambda f: _both(multiplier, f, rho),
+                ),
+                v,
+                many=0,
+            )
+        pushed = store.kind.shifted(multiplier, v / number, rho)
+        return (number * (pushed - multiplier) * (pushed + multiplier)).sum() / (2.0 * rho)
+
+    def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
+        store = self._stores[name]
+        v = self._measure(residual)
+        multiplier = store.rows(v, index)
+        v, number = store.measured(v, residual)
+        return store.kind.sides(store.kind.shifted(multiplier, v / number, self._schedule[name]))
 
     def _advance(self) -> None:
-        self._dual_step()  # at the ρ of the epoch that just ended
-        self._schedule.advance(self.steps + 1)
+        means = self._dual_step()  # at the ρ of the epoch that just ended
+        stalled = self._stalled(means) if self._schedule.mu > 1.0 else []
+        self._schedule.advance(self.steps + 1, only=stalled)
+
+    def _stalled(self, means: dict[str, Tensor]) -> list[str]:
+        """The constraints whose worst violation has not fallen enough since the last step."""
+        stalled = []
+        for name, mean in means.items():
+            violation = self._stores[name].kind.infeasibility(mean)
+            worst = violation.max().item() if violation.numel() else 0.0
+            if worst > self.enough * self._violations.get(name, math.inf):
+                stalled.append(name)
+            self._violations[name] = worst
+        return stalled
 
     def _numbers(self) -> dict[str, float]:
-        return super()._numbers() | {"rho": self.rho}
+        return super()._numbers() | self._schedule.numbers()
+
+    def _header(self) -> dict[str, Any]:
+        return super()._header() | {"violations": self._violations}
 
     def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
         super()._restore(header, numbers, tensors)
-        self._schedule.value = numbers["rho"]
+        self._schedule.restore(numbers)
+        self._violations = dict(header["violations"])
+
+
+def _pushed(multiplier: Tensor, f: Tensor, rho: float) -> Tensor:
+    return torch.relu(torch.add(multiplier, f, alpha=rho))
+
+
+def _difference(pushed: Tensor, multiplier: Tensor) -> Tensor:
+    return inner(pushed, pushed) - inner(multiplier, multiplier)
+
+
+def _both(multiplier: Tensor, f: Tensor, rho: float) -> tuple[Tensor, Tensor]:
+    """The value and the slope max(0, λ + ρf) =: ν, by ν f - (ν - λ)²/2ρ: no difference of large sums."""
+    pushed = torch.add(multiplier, f, alpha=rho).relu_()
+    step = pushed - multiplier
+    return inner(pushed, f) - inner(step, step) / (2.0 * rho), pushed

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 import torch
@@ -13,7 +14,9 @@ from torch import Tensor
 
 from ringfence.barrier import not_negative
 from ringfence.certificate import Certificate
-from ringfence.checks import Check, Ledger
+from ringfence.checks import Check, Ledger, batched
+from ringfence.methods.by_name import ByName
+from ringfence.methods.schedule import Schedule
 from ringfence.methods.state import Remembering
 from ringfence.residuals import Constraint, Residual, as_residual
 
@@ -23,7 +26,7 @@ else:
     from typing_extensions import Unpack as Unpack
 
 Reduction: TypeAlias = Literal["sum", "mean", "batchmean"]
-RESERVED: Final = ("index", "objective", "parameters", "tolerance")
+RESERVED: Final = ("index", "objective", "parameters", "radius", "tolerance")
 
 
 class Options(TypedDict, total=False):
@@ -35,6 +38,21 @@ class Options(TypedDict, total=False):
     validate: bool | None
 
 
+@dataclass(slots=True)
+class Call:
+    """What a method was given, its names, shapes and values checked.
+
+    Attributes:
+        residuals: by name.
+        index: which data point each row is, where the method asks for it.
+        sound: False where float16 overflowed, which is no fault: a ``GradScaler`` leaves such a step out.
+    """
+
+    residuals: dict[str, Residual]
+    index: Tensor | None
+    sound: bool | Tensor = True
+
+
 class Method(Remembering):
     """loss = Σ_i w_i Σ_n φ(f_i^n): named residuals in (``f <= 0`` satisfied), one scalar out.
 
@@ -42,7 +60,7 @@ class Method(Remembering):
 
     - ``fence(name=residual, ...)``: the scalar to add to a loss;
     - ``fence.duals(name=residual, ...)``: λ, exactly the derivative of that scalar with respect to each f;
-    - ``fence.step()``: once an epoch, as one steps a learning-rate schedule;
+    - ``fence.step()``: once an epoch or once an iteration, as one steps a learning-rate schedule;
     - ``fence.certificate(objective, name=residual, ...)``: feasibility and duality gap.
 
     Names are fixed at the first call (or by ``shapes``); a name that changes later is an error, not a silently
@@ -79,11 +97,11 @@ class Method(Remembering):
         }
         self.shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
         self.steps = 0
-        self._names: tuple[str, ...] | None = None
+        self._names: frozenset[str] | None = None
         self._ledger = Ledger(validate)
         if self.shapes:
-            self._check_names(tuple(self.shapes))
-            self._names = tuple(self.shapes)
+            self._check_new_names(tuple(self.shapes))
+            self._names = frozenset(self.shapes)
 
     # The verbs
 
@@ -99,11 +117,15 @@ class Method(Remembering):
         Returns:
             A scalar, float32 or wider.
         """
-        _refuse(unnamed)
-        residuals, index = self._admit(constraints, index)
-        loss = self._loss(residuals, index)
+        if unnamed:
+            raise TypeError("a constraint needs a name: fence(size=rf.between(...)), not fence(rf.between(...))")
+        by_loss = self._loss_tells and self._names is not None and not _transformed()
+        call = self._admit(constraints, index, look=not by_loss)
+        loss = self._loss(call)
+        if by_loss:
+            self._check_values(call, told=loss.is_cpu and math.isfinite(loss.item()))
         if self.training and torch.is_grad_enabled():
-            self._see(residuals, index)
+            self._see(call)
         return loss
 
     def observe(self, *, index: Tensor | None = None, **constraints: Constraint) -> None:
@@ -111,16 +133,16 @@ class Method(Remembering):
 
     def duals(self, *, index: Tensor | None = None, **constraints: Constraint) -> dict[str, Tensor]:
         """λ by name, shaped like each residual: d(loss)/df, weights and reduction included; 0 where masked."""
-        residuals, index = self._admit(constraints, index)
+        call = self._admit(constraints, index)
         with torch.no_grad():
-            return self._duals(residuals, index)
+            return self._duals(call)
 
     def step(self) -> None:
-        """End an epoch: make the checks still waiting, then raise the barrier or take the dual step."""
+        """End an epoch, or an iteration: make the checks still waiting, then raise the barrier or move λ."""
         try:
             self._ledger.settle()
-        except ValueError:
-            self._discard()  # what was seen since the last step may hold the fault
+        except ValueError as fault:
+            self._discard(fault)  # what was seen since the last step may hold the fault
             raise
         self._advance()
         self.steps += 1
@@ -131,6 +153,7 @@ class Method(Remembering):
         *,
         index: Tensor | None = None,
         parameters: Iterable[Tensor] | None = None,
+        radius: float | None = None,
         tolerance: float = 0.0,
         **constraints: Constraint,
     ) -> Certificate:
@@ -141,27 +164,33 @@ class Method(Remembering):
             index: as in the call.
             parameters: if given, the gradient norm of the method's loss is reported as well; ``objective`` and
                 the residuals must then carry their graph.
+            radius: with ``parameters``: no farther than this from them lies an optimum. Then, if the problem is
+                convex, the certificate holds at this very point, be it a minimiser or not.
             tolerance: how large an f still counts as feasible.
             **constraints: residuals by name, as in the call.
         """
         tolerance = not_negative("tolerance", tolerance)
         if isinstance(objective, Tensor) and objective.numel() != 1:
             raise ValueError(f"objective must be one number, got a tensor of shape {list(objective.shape)}")
-        residuals, index = self._admit(constraints, index)
+        if radius is not None:
+            radius = not_negative("radius", radius)
+            if parameters is None:
+                raise ValueError("radius= needs parameters=: it is the distance in them that a gradient is worth")
+        call = self._admit(constraints, index)
         self._ledger.settle()
         stationarity = None
         if parameters is not None:
-            stationarity = _gradient_norm(objective + self._loss(residuals, index), parameters)
+            stationarity = _gradient_norm(objective + self._loss(call), parameters)
         with torch.no_grad():
-            duals = self._duals(residuals, index)
+            duals = self._duals(call)
             # float64: a gap is a small difference of many terms
             gap = -sum(
-                (duals[name].double() * _filled(residual).double()).sum().item()
-                for name, residual in residuals.items()
+                (duals[name].double() * residual.filled(0.0).double()).sum().item()
+                for name, residual in call.residuals.items()
             )
             worst = {
                 name: residual.violation.max().item() if residual.f.numel() else 0.0
-                for name, residual in residuals.items()
+                for name, residual in call.residuals.items()
             }
         name = max(worst, key=lambda key: worst[key])
         return Certificate(
@@ -170,11 +199,12 @@ class Method(Remembering):
             worst=worst[name],
             worst_name=name if worst[name] > 0.0 else None,
             gap=gap,
-            bound=self._bound(residuals),
+            bound=self._bound(call.residuals),
             reduction=self.reduction,
-            count=sum(int(residual.present.sum()) for residual in residuals.values()),
+            count=sum(int(residual.judged.present.sum()) for residual in call.residuals.values()),
             tolerance=tolerance,
             stationarity=stationarity,
+            radius=radius,
         )
 
     def summary(self) -> dict[str, float]:
@@ -183,26 +213,33 @@ class Method(Remembering):
 
     # What a concrete method says
 
-    @abstractmethod
-    def _term(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
-        """φ(f), elementwise."""
+    _loss_tells = False
+    """Whether the loss is finite only if every residual is, so that one number tells that all is well."""
 
     @abstractmethod
-    def _slope(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
-        """φ'(f), elementwise."""
+    def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
+        """Σ φ(f) over what is constrained, differentiable."""
+
+    @abstractmethod
+    def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
+        """φ'(f), broadcasting to f; any number where nothing is constrained."""
 
     @abstractmethod
     def _advance(self) -> None:
         """What ``step()`` does, the checks made; ``self.steps`` counts the steps before this one."""
 
+    def _by_name(self) -> Iterable[ByName[Any] | Schedule]:
+        """The settings that may be given by constraint name."""
+        return ()
+
     def _index_checks(self, residuals: Mapping[str, Residual], index: Tensor | None) -> list[Check]:
         """What must hold of ``index``; nothing for methods that do not use it."""
         return []
 
-    def _see(self, residuals: Mapping[str, Residual], index: Tensor | None) -> None:
+    def _see(self, call: Call) -> None:
         """What a call made in training does besides its loss; nothing for methods without multipliers."""
 
-    def _discard(self) -> None:
+    def _discard(self, fault: ValueError) -> None:
         """Forget what was seen since the last step, because a check failed."""
 
     def _bound(self, residuals: Mapping[str, Residual]) -> float | None:
@@ -211,41 +248,39 @@ class Method(Remembering):
 
     # How it is put together
 
-    def _loss(self, residuals: Mapping[str, Residual], index: Tensor | None) -> Tensor:
-        sums = []
-        for name, coefficient in self._coefficients(residuals).items():
-            residual = residuals[name]
-            term = self._term(name, _filled(residual), index)
-            if residual.ragged:
-                term = torch.where(residual.present, term, 0.0)
-            sums.append(coefficient * term.sum())
-        return reduce(torch.add, sums)
+    def _loss(self, call: Call) -> Tensor:
+        loss: Tensor | None = None
+        for name, residual in call.residuals.items():
+            term = self._total(name, residual, call.index)
+            weight = self.weights.get(name, 1.0)
+            term = term if weight == 1.0 else weight * term
+            loss = term if loss is None else loss + term
+        assert loss is not None  # noqa: S101  (_admit refuses a call without constraints)
+        return loss if self.reduction == "sum" else loss / self._divisor(call.residuals)
 
-    def _duals(self, residuals: Mapping[str, Residual], index: Tensor | None) -> dict[str, Tensor]:
+    def _duals(self, call: Call) -> dict[str, Tensor]:
         duals = {}
-        for name, coefficient in self._coefficients(residuals).items():
-            residual = residuals[name]
-            slope = coefficient * self._slope(name, _filled(residual), index).expand_as(residual.f)
+        divisor = self._divisor(call.residuals)
+        for name, residual in call.residuals.items():
+            coefficient = self.weights.get(name, 1.0) / divisor
+            slope = coefficient * self._slope(name, residual, call.index).expand_as(residual.f)
             duals[name] = torch.where(residual.present, slope, 0.0) if residual.ragged else slope
         return duals
 
-    def _coefficients(self, residuals: Mapping[str, Residual]) -> dict[str, float | Tensor]:
-        """What each φ(f) is multiplied with: the weight, and the reduction's divisor."""
-        first = next(iter(residuals.values())).f
-        divisor: float | Tensor = 1.0
+    def _divisor(self, residuals: Mapping[str, Residual]) -> float | Tensor:
+        """What the reduction divides the sum of all terms by."""
         if self.reduction == "mean":
             counts = [r.present.sum() if r.ragged else r.f.numel() for r in residuals.values()]
-            divisor = torch.as_tensor(sum(counts), dtype=first.dtype).clamp(min=1.0)
-        elif self.reduction == "batchmean":
+            first = next(iter(residuals.values())).f
+            return torch.as_tensor(sum(counts), dtype=first.dtype).clamp(min=1.0)
+        if self.reduction == "batchmean":
             rows = {name: r.f.shape[0] if r.f.ndim else 1 for name, r in residuals.items()}
             if len(set(rows.values())) > 1:
                 raise ValueError(f"reduction='batchmean' needs constraints with as many rows each, got {rows}")
-            divisor = max(*rows.values(), 1)
-        return {name: self.weights.get(name, 1.0) / divisor for name in residuals}
+            return float(max(*rows.values(), 1))
+        return 1.0
 
-    def _admit(
-        self, constraints: Mapping[str, Constraint], index: Tensor | None
-    ) -> tuple[dict[str, Residual], Tensor | None]:
+    def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None, look: bool = True) -> Call:
         """Residuals with names and shapes agreed and values checked (or noted for later), and a harmless index."""
         if not constraints:
             raise ValueError(
@@ -253,26 +288,52 @@ class Method(Remembering):
                 "name at least one, as in fence(size=rf.between(...))"
             )
         residuals = {name: as_residual(name, constraint) for name, constraint in constraints.items()}
-        self._check_names(tuple(residuals))
+        if self._names is None or residuals.keys() != self._names:
+            self._check_new_names(tuple(residuals))
+        if self.shapes:
+            self._check_shapes(residuals)
+        call = Call(residuals, index)
+        if not torch.compiler.is_compiling():
+            if look:
+                self._check_values(call)
+            for check in self._index_checks(residuals, index):
+                self._ledger.add("index", check)
+            self._ledger.close_call()
+        if self._names is None:  # only now: a call that failed fixes nothing
+            self._names = frozenset(residuals)
+        return call
+
+    def _check_values(self, call: Call, told: bool = False) -> None:
+        """Raise if a value is not a number, or note the check for later; overflows of float16 are let through.
+
+        ``told`` says that the loss is finite. That settles plain residuals; behind an f of -inf, "no constraint",
+        there may still be a value that is no number.
+        """
+        if self._ledger.validate is False:
+            return
+        for name, residual in call.residuals.items():
+            if told and not (residual.ragged or residual.checks or residual.strict is not None):
+                continue
+            if batched(residual.f):
+                continue  # inside torch.vmap nobody can look
+            for check in residual.all_checks():
+                if not residual.half:
+                    self._ledger.add(f"constraint '{name}'", check)
+                elif not check.on_cpu:
+                    call.sound = call.sound & ~check.entries().any()
+                elif call.sound is True:
+                    call.sound = check.holds()
+
+    def _check_shapes(self, residuals: Mapping[str, Residual]) -> None:
         for name, residual in residuals.items():
             row = tuple(residual.f.shape[1:])
             if name in self.shapes and row != self.shapes[name]:
                 raise ValueError(
                     f"constraint '{name}' has rows of shape {list(row)}, declared were {list(self.shapes[name])}"
                 )
-        if not torch.compiler.is_compiling():
-            for name, residual in residuals.items():
-                for check in residual.checks:
-                    self._ledger.add(f"constraint '{name}'", check)
-            for check in self._index_checks(residuals, index):
-                self._ledger.add("index", check)
-            self._ledger.close_call()
-        self._names = self._names or tuple(residuals)  # only now: a call that failed fixes nothing
-        return residuals, index
 
-    def _check_names(self, names: tuple[str, ...]) -> None:
-        if self._names is not None and set(names) == set(self._names):
-            return
+    def _check_new_names(self, names: tuple[str, ...]) -> None:
+        """Raise if names may not be these: because others came before, or because a setting speaks of others."""
         if self._names is None:
             taken = [name for name in names if name in RESERVED]
             if taken:
@@ -280,10 +341,12 @@ class Method(Remembering):
             unused = sorted(set(self.weights) - set(names))
             if unused:
                 raise ValueError(f"weights name {_listed(unused)}, but the constraints are {_listed(names)}")
+            for setting in self._by_name():
+                setting.check_names(names)
             return
         new, gone = sorted(set(names) - set(self._names)), sorted(set(self._names) - set(names))
         raise ValueError(
-            f"the constraints' names changed: they were {_listed(self._names)}, now "
+            f"the constraints' names changed: they were {_listed(sorted(self._names))}, now "
             + " and ".join([f"{_listed(new)} is new"] * bool(new) + [f"{_listed(gone)} is missing"] * bool(gone))
             + ". Give every constraint in every call; use mask= for data points without one"
         )
@@ -291,7 +354,7 @@ class Method(Remembering):
     # State: what all methods remember
 
     def _header(self) -> dict[str, Any]:
-        return {"method": type(self).__name__, "names": list(self._names or ())}
+        return {"method": type(self).__name__, "names": sorted(self._names or ())}
 
     def _numbers(self) -> dict[str, float]:
         return {"steps": float(self.steps)}
@@ -301,23 +364,21 @@ class Method(Remembering):
 
     def _refusal(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
         saved = header.get("names", [])
-        if saved and self._names is not None and set(saved) != set(self._names):
-            return f"the state is about the constraints {_listed(saved)}, this method's are {_listed(self._names)}"
+        if saved and self._names is not None and set(saved) != self._names:
+            return (
+                f"the state is about the constraints {_listed(saved)}, this method's are "
+                f"{_listed(sorted(self._names))}"
+            )
         return None
 
     def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
-        self._names = tuple(header["names"]) or self._names
+        self._names = frozenset(header["names"]) or self._names
         self.steps = int(numbers["steps"])
 
 
-def _filled(residual: Residual) -> Tensor:
-    """f with -1 where nothing is constrained: any finite number does, since its term is dropped."""
-    return torch.where(residual.present, residual.f, -1.0) if residual.ragged else residual.f
-
-
-def _refuse(unnamed: tuple[Constraint, ...]) -> None:
-    if unnamed:
-        raise TypeError("a constraint needs a name: fence(size=rf.between(...)), not fence(rf.between(...))")
+def _transformed() -> bool:
+    """Whether torch.compile or torch.func is tracing, rather than computing."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def _gradient_norm(loss: Tensor | float, parameters: Iterable[Tensor]) -> float:

@@ -1,45 +1,75 @@
-"""What methods with explicit multipliers share: how λ is laid out, what was seen, and the dual step."""
+"""What methods with explicit multipliers share: what was seen, the dual step, and λ's state."""
 
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch import distributed as dist
 
-from ringfence.barrier import not_negative
-from ringfence.checks import Check
-from ringfence.methods.base import Method, Options, Unpack
-from ringfence.methods.layout import layout_of
+from ringfence.barrier import not_negative, positive_number
+from ringfence.checks import Check, batched, unwrapped
+from ringfence.methods import ranks
+from ringfence.methods.ascent import OptimiserFactory, RowOptimiser, ascend, settle_ties
+from ringfence.methods.base import Call, Method, Options, Unpack
+from ringfence.methods.by_name import ByName
+from ringfence.methods.kinds import EQUALITY, INEQUALITY, Kind
+from ringfence.methods.multipliers import Multipliers
+from ringfence.methods.whose import MultiplierView, Whose, unfit
 from ringfence.residuals import Constraint, Residual
+
+Rates: TypeAlias = float | Mapping[str, float]
+"""A number >= 0 for all constraints, or one for each by name."""
 
 
 class DualOptions(Options, total=False):
     """The keyword arguments every method with explicit multipliers takes; ``DualMethod`` explains them."""
 
-    initial: float
+    initial: Rates
     samples: int | None
     shared: bool
+    same_rows: bool
+    multiplier: nn.Module | Mapping[str, nn.Module] | None
+    dual_optimiser: OptimiserFactory | Mapping[str, OptimiserFactory] | None
+    max_multiplier: Rates
+    restart: bool
     process_group: dist.ProcessGroup | None
 
 
 class DualMethod(Method):
-    """λ ← max(0, λ + rate · f̄) at a dual step, with f̄ the mean residual seen since the last one.
+    """λ ← max(0, λ + rate · f) at a dual step; for an equality λ has a sign, and no bound at 0.
 
-    Calls made in training mode with gradients enabled are what is *seen*: the dual step costs no extra pass.
-    The paper's variant, a separate pass over the data, is ``observe``: what it is given replaces what the
-    calls saw. Between ranks the sums are added up, so every rank holds the same λ; multipliers are float32 or
-    wider and never follow ``.half()``.
+    **Whose λ.** A multiplier belongs to a data point, so a call says which its rows are: ``index=``. The table of
+    multipliers grows as indices appear. Without ``index=`` a call is refused, unless the method was told that
+    multipliers are ``shared``, or that calls have the ``same_rows``. A residual without rows (a rate over the
+    whole batch, say) needs none of this.
+
+    **What is seen.** Calls made in training mode with gradients enabled; the dual step costs no extra pass. It goes
+    by the latest residual of each data point (the mean, where one stands in several rows of a call), or where λ is
+    shared by the mean over everything since the last step. The paper's variant, a separate pass over the data, is
+    ``observe``: what it is given replaces what the calls saw. Between ranks the sums are added up, so every
+    rank holds the same λ; multipliers are float32 or wider and never follow ``.half()``.
 
     Args:
-        initial: every multiplier's first value, >= 0.
-        samples: N, the number of data points: one row of multipliers each, found by ``index=``.
-        shared: one multiplier per constraint name (and side, for two-sided ones) for all data points.
+        initial: every multiplier's first value, >= 0; by constraint name, if you like.
+        samples: N, the number of data points: declares the table's length, and larger indices are an error.
+            On a GPU it saves a look at each index.
+        shared: one multiplier per constraint name (and side, for two-sided ones) for all data points: the *mean* of
+            the residual is limited.
+        same_rows: every call has the same rows in the same order, so that multipliers go by position.
+        multiplier: a module that answers λ for what ``index=`` then holds, features ``[rows, ...]``; by constraint
+            name if there are several.
+        dual_optimiser: what moves λ instead of a rate: ``partial(torch.optim.Adam, lr=1e-2)``,
+            ``partial(rf.NuPI, lr=1e-2, kp=5.0)``; by constraint name, if you like.
+        max_multiplier: |λ| never exceeds it; by constraint name, if you like.
+        restart: whether λ falls back to 0 as soon as its constraint holds at a dual step.
         process_group: the ranks that train together; all of them unless given.
         **options: weights, reduction, shapes, validate: as for every method, see ``Method``.
     """
@@ -47,26 +77,40 @@ class DualMethod(Method):
     def __init__(
         self,
         *,
-        initial: float = 0.0,
+        initial: Rates = 0.0,
         samples: int | None = None,
         shared: bool = False,
+        same_rows: bool = False,
+        multiplier: nn.Module | Mapping[str, nn.Module] | None = None,
+        dual_optimiser: OptimiserFactory | Mapping[str, OptimiserFactory] | None = None,
+        max_multiplier: Rates = math.inf,
+        restart: bool = False,
         process_group: dist.ProcessGroup | None = None,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(**options)
-        self.initial = not_negative("initial", initial)
-        self.layout = layout_of(samples, shared)
+        self.initial: ByName[float] = ByName("initial", initial, not_negative)
+        self.max_multiplier: ByName[float] = ByName("max_multiplier", max_multiplier, _cap)
+        self.restart = restart
+        self.whose = Whose(samples, shared, same_rows, multiplier)
+        self._make_optimiser: ByName[OptimiserFactory] | None = (
+            None if dual_optimiser is None else ByName("dual_optimiser", dual_optimiser, _factory)
+        )
         self._process_group = process_group
-        self._multipliers: dict[str, Tensor] = {}
-        self._met: dict[str, Tensor] = {}
-        self._sums: dict[str, Tensor] = {}
-        self._counts: dict[str, Tensor] = {}
-        self._explicit = False
+        self._stores: dict[str, Multipliers] = {}
+        self._optimisers: dict[str, RowOptimiser] = {}
+        self._observing = False  # observe() is under way, and calls do not count
+        self._overflowed = False
+        super().__init__(**options)
 
     @property
-    def multipliers(self) -> dict[str, Tensor]:
-        """λ as stored, by name: shaped like the residual, ``[samples, ...]``, or one per name."""
-        return dict(self._multipliers)
+    def multipliers(self) -> MultiplierView:
+        """λ as stored, by name. It is live: a dual step changes it, and so may you."""
+        return MultiplierView(self._stores)
+
+    @property
+    def dual_optimisers(self) -> dict[str, torch.optim.Optimizer]:
+        """What moves λ, by name, once there was a dual step: for learning-rate schedules."""
+        return {name: one.optimiser for name, one in self._optimisers.items()}
 
     def observe(self, *, index: Tensor | None = None, **constraints: Constraint) -> None:
         """Remember residuals for the next dual step, in place of those that the calls saw: the paper's pass.
@@ -74,136 +118,182 @@ class DualMethod(Method):
         Call it over the whole training set (in evaluation mode, without gradients, as you like), then
         ``step()``.
         """
-        residuals, index = self._admit(constraints, index)
-        if not self._explicit:
+        call = self._admit(constraints, index)
+        if not self._observing:
             self._forget()
-            self._explicit = True
-        self._record(residuals, index)
+            self._observing = True
+        self._record(call)
 
     def summary(self) -> dict[str, float]:
-        """Mean and largest multiplier of each constraint, of those that had a dual step: padding has none."""
+        """Mean and largest |λ| of each constraint, of those that had a dual step: padding has none."""
         summary = {}
-        for name, multiplier in sorted(self._multipliers.items()):
-            met = self._met.get(name)
-            if met is not None and bool(met.any()):
-                multiplier = multiplier[met.to(multiplier.device)]
-            summary[f"mean_multiplier/{name}"] = multiplier.mean().item()
-            summary[f"max_multiplier/{name}"] = multiplier.max().item()
+        for name, store in sorted(self._stores.items()):
+            used = store.used().abs()
+            if used.numel():
+                summary[f"mean_multiplier/{name}"] = used.mean().item()
+                summary[f"max_multiplier/{name}"] = used.max().item()
         return summary
 
     # What a concrete method says
 
-    @property
     @abstractmethod
-    def _rate(self) -> float:
+    def _rate(self, name: str) -> float:
         """How far a dual step goes."""
 
-    def _climb(self, f: Tensor) -> Tensor:
-        """The ascent direction for one residual; f itself unless a method says otherwise."""
-        return f
+    def _layout(self, residual: Residual) -> tuple[Kind, bool, torch.Size]:
+        """Which kind of λ, whether ``_measure`` has a last dimension (low, high), and its shape."""
+        return (EQUALITY if residual.equality else INEQUALITY), residual.two_sided, residual.f.shape
 
-    def _remember(self, residuals: Mapping[str, Residual], index: Tensor | None) -> None:
-        """What a training call does for the dual step."""
-        self._record(residuals, index)
+    def _measure(self, residual: Residual) -> Tensor:
+        """v, what λ is about, with 0 where nothing is constrained: f itself, unless a method says otherwise."""
+        return residual.filled(0.0)
 
     # The dual step
 
-    def _see(self, residuals: Mapping[str, Residual], index: Tensor | None) -> None:
-        if not self._explicit:
-            self._remember(residuals, index)
+    def _see(self, call: Call) -> None:
+        if not self._observing:
+            self._record(call)
+
+    def _record(self, call: Call) -> None:
+        if call.sound is False:  # float16 overflowed: the optimiser's step is left out, and so is this
+            self._overflowed = True
+            return
+        for name, residual in call.residuals.items():
+            judged = residual.judged
+            self._stores[name].see(unwrapped(self._measure(judged)), judged, call.index, call.sound)
 
     def _advance(self) -> None:
         self._dual_step()
 
-    def _record(self, residuals: Mapping[str, Residual], index: Tensor | None) -> None:
-        # never as inference tensors, which no later training call could use
-        with torch.inference_mode(False), torch.no_grad():
-            for name, residual in residuals.items():
-                f = self._climb(residual.f.detach())
-                seen = torch.ones_like(f)
-                if residual.ragged:
-                    f, seen = torch.where(residual.present, f, 0.0), residual.present.to(f.dtype)
-                for store, values in ((self._sums, f), (self._counts, seen)):
-                    if name not in store:
-                        store[name] = self.layout.empty(self._multipliers[name])
-                    store[name] = self.layout.add(store[name].to(f.device), values, index)
+    def _dual_step(self) -> dict[str, Tensor]:
+        """Move every λ that something was seen of; the mean residuals it went by."""
+        if ranks.several(self._process_group):
+            self._agree()
+        means = {}
+        for name, store in self._stores.items():
+            if store.seen:
+                means[name] = store.step(partial(self._climb, name, store))
+        if not means:
+            self._warn_of_nothing_seen()
+        self._observing = self._overflowed = False
+        return means
 
-    def _dual_step(self) -> None:
-        sums, counts = self._totals()
-        if not sums:
-            warnings.warn(
-                f"{type(self).__name__}.step() saw no residual since the last step, so the multipliers stay as "
-                "they are: call the fence in training mode with gradients enabled, or use observe(...)",
-                stacklevel=4,
-            )
-        for name, total in sums.items():
-            multiplier, count = self._multipliers[name], counts[name]
-            climbed = multiplier + self._rate * (total / count.clamp(min=1)).to(multiplier.dtype)
-            # Where nothing was seen, or something that is not a number (on a GPU that is reported later), λ stays.
-            # A new tensor, not an update in place: a graph may still hold the old one.
-            usable = (count > 0) & torch.isfinite(climbed)
-            self._multipliers[name] = torch.where(usable, climbed.clamp(min=0.0), multiplier)
-            before = self._met.get(name)
-            self._met[name] = count > 0 if before is None else (count > 0) | before.to(count.device)
-        self._forget()
+    def _climb(
+        self,
+        name: str,
+        store: Multipliers,
+        multiplier: Tensor,
+        mean: Tensor,
+        there: Tensor | None,
+        rows: Tensor | None,
+        in_place: bool,
+    ) -> Tensor:
+        """λ after the dual step; see ``Climb``."""
+        kind, rate = store.kind, self._rate(name)
+        highest = min(self.max_multiplier[name], _LARGEST[multiplier.dtype])
+        if self._make_optimiser is not None:
+            if name not in self._optimisers:
+                self._optimisers[name] = RowOptimiser(self._make_optimiser[name])
+            climbed = self._optimisers[name].climb(kind, multiplier, mean, there, rows, len(store))
+            climbed = climbed.clamp(-highest, highest)
+        else:
+            # on a GPU, and where nobody looks, what is not a number may have got this far
+            sure = mean.is_cpu and self._ledger.validate is not False
+            if in_place and sure and there is None and not (store.pair or self.restart):
+                return multiplier.add_(mean, alpha=rate).clamp_(0.0, highest)
+            climbed = ascend(kind, multiplier, mean, rate, highest, sure)
+            if store.pair and kind is INEQUALITY:
+                climbed = settle_ties(climbed, multiplier, mean, rate).clamp(max=highest)
+        if self.restart:
+            climbed = torch.where(kind.infeasibility(mean) > 0, climbed, 0.0)
+        return climbed if there is None else torch.where(there, climbed, multiplier)
 
-    def _totals(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What was seen, added up over the ranks."""
-        if not dist.is_available() or not dist.is_initialized() or dist.get_world_size(self._process_group) == 1:
-            return self._sums, self._counts
-        self._agree_on_names()
-        names = sorted(self._multipliers)
-        for name in names:  # a rank without data this epoch adds nothing, but takes part
-            for store in (self._sums, self._counts):
-                store.setdefault(name, self.layout.empty(self._multipliers[name]))
-        parts = [store[name] for name in names for store in (self._sums, self._counts)]
-        flat = torch.cat([part.reshape(-1).double() for part in parts])  # one message for all of them
-        dist.all_reduce(flat, group=self._process_group)
-        pieces = flat.split([part.numel() for part in parts])
-        shaped = [piece.view_as(part) for piece, part in zip(pieces, parts, strict=True)]
-        return dict(zip(names, shaped[::2], strict=True)), dict(zip(names, shaped[1::2], strict=True))
+    def _warn_of_nothing_seen(self) -> None:
+        why = (
+            "every call overflowed float16, as in a step that GradScaler leaves out"
+            if self._overflowed
+            else "call the fence in training mode with gradients enabled, or use observe(...)"
+        )
+        warnings.warn(
+            f"{type(self).__name__}.step() saw no residual since the last step, so the multipliers stay as they "
+            f"are: {why}",
+            stacklevel=5,
+        )
 
-    def _agree_on_names(self) -> None:
-        """Let a rank that has not been called yet learn names and shapes from the others."""
-        mine = {name: (tuple(value.shape), value.dtype) for name, value in self._multipliers.items()}
-        everyones: list[Any] = [None] * dist.get_world_size(self._process_group)
-        dist.all_gather_object(everyones, mine, group=self._process_group)
-        device = next((value.device for value in self._multipliers.values()), _communicating_device())
+    def _agree(self, fault: str | None = None) -> None:
+        """Between ranks: raise everywhere if one cannot go on; else add up what they saw."""
+        layouts = {name: ranks.layout_of(store) for name, store in self._stores.items()}
+        everyones = ranks.gathered({"fault": fault, "layouts": layouts}, self._process_group)
+        why = ranks.disagreement(everyones)
+        if why is not None:
+            self._forget()
+            raise ValueError(why)
         for theirs in everyones:
-            for name, (shape, dtype) in theirs.items():
-                if name not in self._multipliers:
-                    self._multipliers[name] = torch.full(shape, self.initial, dtype=dtype, device=device)
-        if self._multipliers:
-            self._check_names(tuple(self._multipliers))
-            self._names = self._names or tuple(self._multipliers)
+            for name, layout in theirs["layouts"].items():
+                if name not in self._stores:  # a rank that had no data yet
+                    self._stores[name] = store = self._store_like(name, layout)
+                    store.fit(*ranks.empty_like(layout, store.kind, self._stores.values()), None)
+        if self._names is None and self._stores:
+            self._check_new_names(tuple(self._stores))
+            self._names = frozenset(self._stores)
+        if self._stores:
+            ranks.added_up(self._stores, self._process_group)
 
-    def _discard(self) -> None:
+    def _discard(self, fault: ValueError) -> None:
+        """A fault on one rank is everybody's, and the others are waiting for this one."""
         self._forget()
+        if ranks.several(self._process_group):
+            self._agree(str(fault))
 
     def _forget(self) -> None:
-        self._sums, self._counts, self._explicit = {}, {}, False
+        self._observing = self._overflowed = False
+        for store in self._stores.values():
+            store.forget()
 
     # Multipliers for the rows of a call
 
-    def _admit(
-        self, constraints: Mapping[str, Constraint], index: Tensor | None
-    ) -> tuple[dict[str, Residual], Tensor | None]:
-        residuals, index = super()._admit(constraints, index)
-        for name, residual in residuals.items():
-            if name in self._multipliers:
-                self.layout.require_fit(name, self._multipliers[name], residual)
-        with torch.inference_mode(False), torch.no_grad():
-            for name, residual in residuals.items():
-                if name not in self._multipliers:
-                    self._multipliers[name] = self.layout.start(residual, self.initial)
-                self._multipliers[name] = self._multipliers[name].to(residual.f.device)
-        return residuals, self.layout.harmless(index, next(iter(residuals.values())).f.device)
+    def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None, look: bool = True) -> Call:
+        if torch._C._are_functorch_transforms_active():
+            _refuse_vmap(type(self).__name__, constraints)
+        call = super()._admit(constraints, index, look)
+        stores = self._stores
+        for name, residual in call.residuals.items():
+            kind, pair, shape = self._layout(residual)
+            store = stores.get(name)
+            if store is None:
+                if stores is self._stores:  # kept only if all of them fit
+                    stores = dict(stores)
+                optimiser = self._network_optimiser(name)
+                store = self.whose.store(name, kind, pair, _has_rows(residual), self.initial[name], optimiser)
+                stores[name] = store
+            elif store.kind is not kind or store.pair != pair:
+                raise ValueError(
+                    f"constraint '{name}' changed its kind: under the same name it stays either one-sided or "
+                    "two-sided, or an equality"
+                )
+            store.fit(shape, residual.f, call.index)
+        self._stores = stores
+        if call.index is not None and self.whose.by_sample:
+            call.index = self.whose.harmless(call.index, residual.f.device)
+        return call
 
     def _index_checks(self, residuals: Mapping[str, Residual], index: Tensor | None) -> list[Check]:
-        return self.layout.index_checks(index, {name: residual.f.shape for name, residual in residuals.items()})
+        if index is None and not self.whose.by_sample:
+            return []
+        shapes = {name: (residual.f.shape, _has_rows(residual)) for name, residual in residuals.items()}
+        return self.whose.checks(type(self).__name__, index, shapes)
 
-    def _multiplier(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
-        return self.layout.rows(self._multipliers[name], index).to(f.dtype)
+    def _store_like(self, name: str, layout: Mapping[str, Any]) -> Multipliers:
+        return self.whose.store_like(name, layout, self.initial[name], self._network_optimiser(name))
+
+    def _network_optimiser(self, name: str) -> OptimiserFactory:
+        if self._make_optimiser is not None:
+            return self._make_optimiser[name]
+        return partial(torch.optim.SGD, lr=self._rate(name))
+
+    def _by_name(self) -> Iterable[Any]:
+        settings = (self.initial, self.max_multiplier, self._make_optimiser, self.whose.network)
+        return [setting for setting in settings if setting is not None]
 
     # State
 
@@ -215,42 +305,96 @@ class DualMethod(Method):
         return twin
 
     def _header(self) -> dict[str, Any]:
-        return super()._header() | {"layout": self.layout.code, "explicit": self._explicit}
+        stores = {
+            name: {"kept": store.code, "kind": store.kind.code, "pair": store.pair}
+            for name, store in sorted(self._stores.items())
+        }
+        return super()._header() | {"stores": stores, "whose": self.whose.code, "observing": self._observing}
 
     def _knows(self, name: str, header: dict[str, Any]) -> bool:
-        kind, _, constraint = name.partition(".")
-        return kind in ("multipliers", "met", "sums", "counts") and constraint in header["names"]
+        what, _, constraint = name.partition(".")
+        return constraint in header["stores"] and what.partition("/")[0] in _TENSORS
 
     def _tensors(self) -> dict[str, Tensor]:
-        stores = {"multipliers": self._multipliers, "met": self._met, "sums": self._sums, "counts": self._counts}
-        return {f"{kind}.{name}": tensor for kind, store in stores.items() for name, tensor in store.items()}
+        found = {
+            f"{what}.{name}": tensor
+            for name, store in self._stores.items()
+            for what, tensor in store.tensors().items()
+        }
+        for name, optimiser in self._optimisers.items():
+            found |= {f"optimiser/{what}.{name}": tensor for what, tensor in optimiser.tensors().items()}
+        return found
 
     def _refusal(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
-        if header["layout"] != self.layout.code:
-            return f"the state's multipliers are kept by {header['layout']}, this method's by {self.layout.code}"
-        lost = [name for name in header["names"] if f"multipliers.{name}" not in tensors]
-        if lost and tensors:  # none at all is the state of a method that was declared, but not called yet
-            return f"the state lacks the multipliers of {', '.join(lost)}"
-        for name, known in self._multipliers.items():
-            saved = tensors.get(f"multipliers.{name}")
-            if saved is not None and saved.shape != known.shape:
+        if header["whose"] != self.whose.code:
+            return f"the state's multipliers are kept by {header['whose']}, this method's by {self.whose.code}"
+        for name, layout in header["stores"].items():
+            saved, known = tensors.get(f"multipliers.{name}"), self._stores.get(name)
+            if saved is None:
+                if layout["kept"] != "network":
+                    return f"the state lacks the multipliers of {name}"
+                continue
+            if known is not None and list(saved.shape)[-len(known.size()) or saved.ndim :] != known.size():
                 return (
                     f"the state's multipliers of '{name}' have shape {list(saved.shape)}, "
-                    f"this method's have {list(known.shape)}"
+                    f"this method's have {list(known.value.shape)}"
                 )
+            fault = unfit(EQUALITY if layout["kind"] == EQUALITY.code else INEQUALITY, saved)
+            if fault is not None:
+                return f"the state's multipliers of '{name}' {fault}"
         return super()._refusal(header, tensors)
 
     def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
         super()._restore(header, numbers, tensors)
-        self._explicit = header["explicit"]
-        self._multipliers, self._met, self._sums, self._counts = (
-            {key.split(".", 1)[1]: tensor for key, tensor in tensors.items() if key.startswith(f"{kind}.")}
-            for kind in ("multipliers", "met", "sums", "counts")
+        self._observing = header["observing"]
+        for name, layout in header["stores"].items():
+            mine = {key.partition(".")[0]: one for key, one in tensors.items() if key.partition(".")[2] == name}
+            store = self._stores.get(name) or self._store_like(name, layout)
+            store.restore(mine)
+            self._stores[name] = store
+            moved = {key.partition("/")[2]: one for key, one in mine.items() if key.startswith("optimiser/")}
+            if moved and self._make_optimiser is not None and layout["kept"] != "network":
+                self._optimisers[name] = self._optimisers.get(name) or RowOptimiser(self._make_optimiser[name])
+                self._optimisers[name].restore(moved)
+
+
+_LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float32, torch.float64)}
+"""λ never overflows."""
+
+_TENSORS = ("multipliers", "met", "sums", "counts", "network", "optimiser", "gradient")
+"""What a saved state may hold of a constraint's multipliers."""
+
+
+def dual_rate(given: Rates | None, options: DualOptions, default: float = 0.1) -> ByName[float]:
+    """The dual learning rate that a method was given, or ``default``; a ``dual_optimiser`` has its own."""
+    if given is not None and options.get("dual_optimiser") is not None:
+        raise ValueError("dual_lr and dual_optimiser exclude each other: the optimiser has its own learning rate")
+    return ByName("dual_lr", default if given is None else given, not_negative)
+
+
+def _refuse_vmap(method: str, constraints: Mapping[str, Constraint]) -> None:
+    """Raise before anything is kept: what vmap hands over is no tensor outside of it."""
+    for constraint in constraints.values():
+        f = constraint.f if isinstance(constraint, Residual) else constraint
+        if isinstance(f, Tensor) and batched(f):
+            raise ValueError(
+                f"{method} cannot be called inside torch.vmap: it keeps multipliers, and what it saw, for each "
+                "data point. Put the model inside vmap, and give its outputs to the fence"
+            )
+
+
+def _has_rows(residual: Residual) -> bool:
+    return residual.f.ndim > residual.two_sided
+
+
+def _cap(what: str, number: float) -> float:
+    return math.inf if number == math.inf else positive_number(what, number)
+
+
+def _factory(what: str, factory: OptimiserFactory) -> OptimiserFactory:
+    if not callable(factory):
+        raise TypeError(
+            f"{what} must make an optimiser from parameters, as partial(torch.optim.Adam, lr=1e-2) does; got "
+            f"{type(factory).__name__}"
         )
-
-
-def _communicating_device() -> torch.device:
-    """Where a rank that holds no tensor yet must put one for the others to reach it."""
-    return (
-        torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
-    )
+    return factory

@@ -2,43 +2,50 @@
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Iterable
+from typing import Any, final
 
 from torch import Tensor
 
-from ringfence.barrier import not_negative
 from ringfence.methods.base import Unpack
-from ringfence.methods.dual import DualMethod, DualOptions
+from ringfence.methods.dual import DualMethod, DualOptions, Rates, dual_rate
+from ringfence.residuals import Residual
 
 
 @final
 class Lagrangian(DualMethod):
-    """loss = Σ_i w_i Σ_n λ_i^n f_i^n, with ``f <= 0`` satisfied; λ ← max(0, λ + dual_lr·f̄) at each ``step()``.
+    """loss = Σ_i w_i Σ_n λ_i^n f_i^n, with ``f <= 0`` satisfied; λ ← max(0, λ + dual_lr·f) at each ``step()``.
 
-    f̄ is the mean residual seen since the last step (see ``DualMethod``). A satisfied constraint lowers its
-    multiplier, a violated one raises it; at a saddle point λ are the problem's true multipliers. With
-    ``shared=True`` only the *mean* residual of each constraint is held to ``<= 0``.
+    A satisfied constraint lowers its multiplier, a violated one raises it; at a saddle point λ are the problem's
+    true multipliers. ``DualMethod`` says whose λ is whose, and which f a step goes by; ``shared=True`` limits
+    the mean residual of each constraint. An equality (``ringfence.equal``) has one λ of either sign.
 
     Args:
-        dual_lr: the dual learning rate, >= 0.
-        **options: initial, samples, shared, process_group: see ``DualMethod``; weights, reduction, shapes,
-            validate: see ``Method``.
+        dual_lr: the dual learning rate, >= 0; by constraint name, if you like. 0.1 unless given.
+        **options: initial, samples, shared, same_rows, multiplier, dual_optimiser, max_multiplier, restart,
+            process_group: see ``DualMethod``; weights, reduction, shapes, validate: see ``Method``.
     """
 
-    def __init__(self, dual_lr: float = 0.01, **options: Unpack[DualOptions]) -> None:
+    def __init__(self, dual_lr: Rates | None = None, **options: Unpack[DualOptions]) -> None:
+        self.dual_lr = dual_rate(dual_lr, options)
         super().__init__(**options)
-        self.dual_lr = not_negative("dual_lr", dual_lr)
 
     def extra_repr(self) -> str:
-        """Learning rate and layout, for ``print(fence)``."""
-        return f"dual_lr={self.dual_lr:g}, {self.layout}"
+        """Learning rate and whose λ, for ``print(fence)``."""
+        return f"dual_lr={self.dual_lr}, {self.whose}"
 
-    @property
-    def _rate(self) -> float:
-        return self.dual_lr
+    _loss_tells = True  # even λ = 0 times an infinite or missing number is not a number
 
-    def _term(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
-        return self._multiplier(name, f, index) * f
+    def _by_name(self) -> Iterable[Any]:
+        return (*super()._by_name(), self.dual_lr)
 
-    def _slope(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
-        return self._multiplier(name, f, index)
+    def _rate(self, name: str) -> float:
+        return self.dual_lr[name]
+
+    def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
+        store, v = self._stores[name], self._measure(residual)
+        return store.kind.product(store.rows(v, index), store.measured(v, residual)[0])
+
+    def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
+        store = self._stores[name]
+        return store.kind.sides(store.rows(residual.f, index))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import warnings
+from collections.abc import Iterable, Mapping
 from typing import Any, final
 
+import torch
 from torch import Tensor
 
-from ringfence.barrier import log_barrier, log_barrier_dual
-from ringfence.methods.base import Method, Options, Unpack
-from ringfence.methods.schedule import Schedule, Start
-from ringfence.residuals import Residual
+from ringfence.barrier import log_barrier, log_barrier_both, log_barrier_dual
+from ringfence.methods.base import Call, Method, Options, Unpack
+from ringfence.methods.schedule import Schedule, Starts
+from ringfence.methods.summed import Phi, summed
+from ringfence.residuals import Constraint, Residual
 
 
 @final
@@ -25,10 +29,13 @@ class LogBarrier(Method):
     exceeds t (times the weight), so a constraint whose true multiplier is larger cannot be held until t has grown
     past it: start low to find a good region, and let mu take t there.
     Constraints are in the units of their residuals: what matters is f against 1/t², so bring them to a common
-    scale (``scale=`` of ``ringfence.between``) before turning t.
+    scale (``scale=`` of ``ringfence.between``) before turning t. Once 1/t² is below the rounding of a residual of 1
+    (t of 2,900 in float32), the barrier has become a linear penalty of slope t; a ``step()`` that takes it there
+    warns. When stepping once an iteration, choose mu accordingly: mu^(iterations) is what t grows by.
 
     Args:
-        t: the first t > 0, or a function from the number of steps taken to t.
+        t: the first t > 0, or a function from the number of steps taken to t; or a mapping from constraint names
+            to such.
         mu: growth of t per step, >= 1; 1.1 unless given, and not to be given when ``t`` is a function.
         max_t: t never exceeds it.
         **options: weights, reduction, shapes, validate: as for every method, see ``Method``.
@@ -36,44 +43,96 @@ class LogBarrier(Method):
 
     def __init__(
         self,
-        t: Start = 5.0,
+        t: Starts = 5.0,
         mu: float | None = None,
         max_t: float = 1e8,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(**options)
         self._schedule = Schedule("t", t, mu, max_t, default_mu=1.1)
+        self._rounding = torch.finfo(torch.float32).eps
+        self._warned: set[str] = set()
+        super().__init__(**options)
 
     @property
-    def t(self) -> float:
-        """How sharp the barrier is now."""
+    def t(self) -> float | dict[str, float]:
+        """How sharp the barrier is now; by name where it was given so."""
         return self._schedule.value
 
     def summary(self) -> dict[str, float]:
         """The current t."""
-        return {"t": self.t}
+        return self._schedule.summary()
 
     def extra_repr(self) -> str:
         """The schedule, for ``print(fence)``."""
         return str(self._schedule)
 
-    def _term(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
-        return log_barrier(f, self.t)
+    _loss_tells = True
 
-    def _slope(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
-        return log_barrier_dual(f, self.t)
+    def _by_name(self) -> Iterable[Schedule]:
+        return (self._schedule,)
+
+    def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
+        t = self._schedule[name]
+        if residual.ragged:
+            return torch.where(residual.present, log_barrier(residual.filled(-1.0), t), 0.0).sum()
+        return summed(
+            Phi(
+                lambda f: log_barrier(f, t).sum(),
+                lambda f: log_barrier_dual(f, t),
+                lambda f: log_barrier_both(f, t),
+            ),
+            residual.f,
+        )
+
+    def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
+        return log_barrier_dual(residual.filled(-1.0), self._schedule[name])
+
+    def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None, look: bool = True) -> Call:
+        call = super()._admit(constraints, index, look)
+        for name, residual in call.residuals.items():
+            self._rounding = torch.finfo(residual.f.dtype).eps
+            if residual.equality and "equality" not in self._warned and not torch.compiler.is_compiling():
+                self._look_for_room(name, residual)
+        return call
+
+    def _look_for_room(self, name: str, residual: Residual) -> None:
+        """Warn of an equality without tolerance; looked at until one is found, or a GPU would have to be asked."""
+        tolerance = residual.tolerance
+        if isinstance(tolerance, Tensor):
+            if not tolerance.is_cpu:
+                return
+            tolerance = tolerance.min().item() if tolerance.numel() else math.inf
+        if tolerance == 0.0:
+            self._warned.add("equality")
+            warnings.warn(
+                f"constraint '{name}' is an equality with tolerance 0, which leaves a barrier no room: it acts as "
+                "a linear penalty of slope t. Give rf.equal a tolerance, or use a Lagrangian",
+                stacklevel=7,
+            )
 
     def _advance(self) -> None:
         self._schedule.advance(self.steps + 1)
+        largest = max(self._schedule.values.values())
+        if largest**-2 < self._rounding and "t" not in self._warned:
+            self._warned.add("t")
+            warnings.warn(
+                f"LogBarrier: t reached {largest:g} at step {self.steps + 1}, and 1/t² is below the rounding of a "
+                f"residual of 1 ({self._rounding:.2g}): from here on the barrier is a linear penalty. Lower mu, or "
+                "set max_t; when stepping once an iteration, t grows by mu to the number of iterations",
+                stacklevel=3,
+            )
 
     def _bound(self, residuals: Mapping[str, Residual]) -> float:
         # each -w λ f <= w/t, so the gap is at most PN/t for unit weights
-        coefficients = self._coefficients(residuals)
-        return sum(float(coefficients[name]) * int(r.present.sum()) for name, r in residuals.items()) / self.t
+        divisor = float(self._divisor(residuals))
+        return sum(
+            self.weights.get(name, 1.0) * int(residual.present.sum()) / (divisor * self._schedule[name])
+            for name, residual in residuals.items()
+        )
 
     def _numbers(self) -> dict[str, float]:
-        return super()._numbers() | {"t": self.t}
+        return super()._numbers() | self._schedule.numbers()
 
     def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
         super()._restore(header, numbers, tensors)
-        self._schedule.value = numbers["t"]
+        self._schedule.restore(numbers)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal, final
 
 import torch
 from torch import Tensor
 
 from ringfence.methods.base import Method, Options, Unpack
-from ringfence.methods.schedule import Schedule, Start
+from ringfence.methods.schedule import Schedule, Starts
+from ringfence.methods.summed import Phi, summed
+from ringfence.residuals import Residual
 
 
 @final
@@ -17,10 +20,12 @@ class Penalty(Method):
 
     λ = γ p max(f, 0)^(p-1): nothing at all acts on a satisfied constraint, so it is the violated side that the
     minimiser approaches the boundary from. The quadratic penalty is infeasible by about λ*/(2γ) at its minimum;
-    the linear one is exact once γ exceeds every multiplier λ*, but has a kink there.
+    the linear one is exact once γ exceeds every multiplier λ*, but has a kink there. Of an equality
+    (``ringfence.equal``) it charges the distance from the target beyond the tolerance, on either side.
 
     Args:
-        strength: γ > 0, or a function from the number of steps taken to γ.
+        strength: γ > 0, or a function from the number of steps taken to γ; or a mapping from constraint names to
+            such.
         mu: growth of γ per step, >= 1; constant unless given.
         max_strength: γ never exceeds it.
         power: p, 1 or 2.
@@ -29,44 +34,70 @@ class Penalty(Method):
 
     def __init__(
         self,
-        strength: Start = 1.0,
+        strength: Starts = 1.0,
         mu: float | None = None,
         max_strength: float = 1e8,
         *,
         power: Literal[1, 2] = 2,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(**options)
         if power not in (1, 2):
             raise ValueError(f"power must be 1 (linear) or 2 (quadratic), got {power}")
         self.power = power
         self._schedule = Schedule("strength", strength, mu, max_strength, default_mu=1.0)
+        super().__init__(**options)
 
     @property
-    def strength(self) -> float:
-        """γ now."""
+    def strength(self) -> float | dict[str, float]:
+        """γ now; by name where it was given so."""
         return self._schedule.value
 
     def summary(self) -> dict[str, float]:
         """The current γ."""
-        return {"strength": self.strength}
+        return self._schedule.summary()
 
     def extra_repr(self) -> str:
         """Power and schedule, for ``print(fence)``."""
         return f"power={self.power}, {self._schedule}"
 
-    def _term(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
-        return self.strength * torch.relu(f) ** self.power
+    def _by_name(self) -> Iterable[Schedule]:
+        return (self._schedule,)
 
-    def _slope(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
-        return self.strength * (2.0 * torch.relu(f) if self.power == 2 else (f > 0).to(f.dtype))
+    # f = -inf, nothing constrained, costs nothing and has slope 0 by itself
+
+    def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
+        strength = self._schedule[name]
+        if self.power == 1:
+            return strength * torch.relu(residual.f).sum()
+        return summed(
+            Phi(
+                lambda f: strength * _square(torch.relu(f)),
+                lambda f: 2.0 * strength * torch.relu(f),
+                lambda f: _square_and_root(torch.relu(f), strength),
+                2.0 * strength,
+            ),
+            residual.f,
+        )
+
+    def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
+        f, strength = residual.f, self._schedule[name]
+        return strength * (2.0 * torch.relu(f) if self.power == 2 else (f > 0).to(f.dtype))
 
     def _advance(self) -> None:
         self._schedule.advance(self.steps + 1)
 
     def _numbers(self) -> dict[str, float]:
-        return super()._numbers() | {"strength": self.strength}
+        return super()._numbers() | self._schedule.numbers()
 
     def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
         super()._restore(header, numbers, tensors)
-        self._schedule.value = numbers["strength"]
+        self._schedule.restore(numbers)
+
+
+def _square(violation: Tensor) -> Tensor:
+    flat = violation.reshape(-1)
+    return torch.dot(flat, flat)
+
+
+def _square_and_root(violation: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+    return strength * _square(violation), violation

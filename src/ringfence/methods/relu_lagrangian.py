@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any, final
 
 import torch
@@ -10,109 +10,95 @@ from torch import Tensor
 
 from ringfence.barrier import not_negative
 from ringfence.methods.base import Unpack
-from ringfence.methods.dual import DualMethod, DualOptions
+from ringfence.methods.dual import DualMethod, DualOptions, Rates, dual_rate
+from ringfence.methods.kinds import INEQUALITY, Kind
 from ringfence.residuals import Residual
 
 
 @final
 class ReLULagrangian(DualMethod):
-    """loss = Σ_i w_i Σ_n λ_i max(f_i^n, 0), with ``f <= 0`` satisfied; λ ← λ + dual_lr·mean max(f, 0).
+    """loss = Σ_i w_i Σ_n λ_i^n max(f_i^n, 0), with ``f <= 0`` satisfied; λ ← λ + dual_lr·max(f, 0) at a dual step.
 
     The multipliers never fall, so λ ends at or above the true multiplier: an exact linear penalty that finds
-    its own weight. As the authors do it, a multiplier is shared by all data points, and a dual step is taken
-    after ``interval`` calls, from that call's mini-batch, then after ``interval + growth``, and so on. (Compile the
-    model, not this call: its counter would recompile the graph each time.)
+    its own weight. An equality (``ringfence.equal``) has one λ, on its distance beyond the tolerance.
+
+    A dual step is taken at every ``step()``. As the authors do it, one multiplier is shared by all data points,
+    ``step()`` comes once an iteration, and dual steps at growing intervals, each from the mini-batch just seen:
+    ``ReLULagrangian(dual_lr, interval=10, growth=1, shared=True)``.
 
     Args:
-        dual_lr: the dual learning rate, >= 0.
-        interval: calls before the first dual step; None takes one at each ``step()`` instead, from everything
-            seen since the last (``DualMethod``). ``observe()`` and then ``step()`` always takes one.
+        dual_lr: the dual learning rate, >= 0; by constraint name, if you like. 0.1 unless given.
+        interval: a dual step at every so many calls of ``step()``, from what was seen since the one before.
         growth: how much longer each interval is than the one before it.
-        warmup: training calls (with ``interval=None``: steps) before dual updates begin; λ is ``initial`` then.
-        **options: initial, samples, shared (here the default unless ``samples`` is given), process_group: see
-            ``DualMethod``; weights, reduction, shapes, validate: see ``Method``.
+        warmup: calls of ``step()`` before the first interval begins; λ is ``initial`` then.
+        **options: initial, samples, shared, same_rows, multiplier, dual_optimiser, max_multiplier, restart,
+            process_group: see ``DualMethod``; weights, reduction, shapes, validate: see ``Method``.
     """
 
     def __init__(
         self,
-        dual_lr: float = 0.01,
-        interval: int | None = 10,
-        growth: int = 1,
+        dual_lr: Rates | None = None,
+        interval: int = 1,
+        growth: int = 0,
         warmup: int = 0,
         **options: Unpack[DualOptions],
     ) -> None:
-        options.setdefault("shared", options.get("samples") is None)
-        super().__init__(**options)
-        self.dual_lr = not_negative("dual_lr", dual_lr)
+        self.dual_lr = dual_rate(dual_lr, options)
         self.growth = int(not_negative("growth", growth))
         self.warmup = int(not_negative("warmup", warmup))
-        if interval is not None and (not isinstance(interval, int) or interval < 1):
-            raise ValueError(
-                f"interval must be at least 1 call, or None for one dual step a step(), got {interval}"
-            )
-        self._by_calls = interval is not None
-        self.interval = interval or 0
-        self._calls = -self.warmup if self._by_calls else 0
+        if isinstance(interval, bool) or not isinstance(interval, int) or interval < 1:
+            raise ValueError(f"interval must be a whole number of steps, at least 1, got {interval!r}")
+        self.interval = interval
+        self._waited = -self.warmup
+        super().__init__(**options)
 
     def summary(self) -> dict[str, float]:
-        """The multipliers, and how many calls the current interval has."""
-        return super().summary() | ({"interval": float(self.interval)} if self._by_calls else {})
+        """The multipliers, and how many steps the current interval has."""
+        return super().summary() | ({"interval": float(self.interval)} if self.interval > 1 else {})
 
     def extra_repr(self) -> str:
-        """Learning rate, interval and layout, for ``print(fence)``."""
-        every = (
-            f"dual step every {self.interval} calls, +{self.growth} each" if self._by_calls else "dual step a step"
-        )
-        return f"dual_lr={self.dual_lr:g}, {every}, warm-up {self.warmup}, {self.layout}"
+        """Learning rate, interval and whose λ, for ``print(fence)``."""
+        every = f"dual step every {self.interval} steps, +{self.growth} each, " if self.interval > 1 else ""
+        return f"dual_lr={self.dual_lr}, {every}warm-up {self.warmup}, {self.whose}"
 
-    @property
-    def _rate(self) -> float:
-        return self.dual_lr
+    def _by_name(self) -> Iterable[Any]:
+        return (*super()._by_name(), self.dual_lr)
 
-    def _climb(self, f: Tensor) -> Tensor:
-        return torch.relu(f)
+    def _rate(self, name: str) -> float:
+        return self.dual_lr[name]
 
-    def _term(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
-        return self._multiplier(name, f, index) * torch.relu(f)
+    def _layout(self, residual: Residual) -> tuple[Kind, bool, torch.Size]:
+        if residual.equality:
+            return INEQUALITY, False, residual.f.shape[:-1]
+        return super()._layout(residual)
 
-    def _slope(self, name: str, f: Tensor, index: Tensor | None) -> Tensor:
-        return self._multiplier(name, f, index) * (f > 0)
+    def _measure(self, residual: Residual) -> Tensor:
+        violation = torch.relu(residual.f)  # 0 also where f = -inf, nothing constrained
+        return violation.sum(dim=-1) if residual.equality else violation
 
-    def _remember(self, residuals: Mapping[str, Residual], index: Tensor | None) -> None:
-        if not self._by_calls:
-            super()._remember(residuals, index)
-            return
-        self._calls += 1
-        if self._calls >= self.interval:  # the loss of this call was computed with the old multipliers
-            self._record(residuals, index)
-            self._dual_step()
-            self._calls = 0
-            self.interval += self.growth
+    def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
+        store, v = self._stores[name], self._measure(residual)
+        return store.kind.product(store.rows(v, index), store.measured(v, residual)[0])
+
+    def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
+        multiplier = self._stores[name].rows(residual.f[..., 0] if residual.equality else residual.f, index)
+        return (multiplier.unsqueeze(-1) if residual.equality else multiplier) * (residual.f > 0)
 
     def _advance(self) -> None:
-        if self._explicit:
+        if self._observing:
             self._dual_step()
-        elif not self._by_calls:
-            if self.steps >= self.warmup:
-                self._dual_step()
-            else:
-                self._forget()
-
-    def _header(self) -> dict[str, Any]:
-        return super()._header() | {"by_calls": self._by_calls}
-
-    def _refusal(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
-        if header["by_calls"] != self._by_calls:
-            ways = {True: "after intervals of calls", False: "at each step()"}
-            return (
-                f"the state's dual steps come {ways[header['by_calls']]}, this method's {ways[self._by_calls]}: "
-                "give the same interval="
-            )
-        return super()._refusal(header, tensors)
+            return
+        self._waited += 1
+        if self._waited >= self.interval:
+            self._dual_step()
+            self._waited = 0
+            self.interval += self.growth
+        else:
+            self._forget()
 
     def _numbers(self) -> dict[str, float]:
-        return super()._numbers() | {"interval": float(self.interval), "calls": float(self._calls)}
+        return super()._numbers() | {"interval": float(self.interval), "waited": float(self._waited)}
 
     def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
         super()._restore(header, numbers, tensors)
-        self.interval, self._calls = int(numbers["interval"]), int(numbers["calls"])
+        self.interval, self._waited = int(numbers["interval"]), int(numbers["waited"])

@@ -23,6 +23,10 @@ class Remembering(nn.Module, ABC):
     JSON in a uint8 tensor, tells whose state it is.
     """
 
+    # No parameters, buffers or submodules: attributes are plain, without the bookkeeping that would take longer
+    # than a small step.
+    __setattr__ = object.__setattr__  # type: ignore[assignment]
+
     @abstractmethod
     def _header(self) -> dict[str, Any]:
         """What must agree between writer and reader, as JSON values."""

@@ -56,7 +56,8 @@ def make_fence(method: str, settings: ExperimentSettings, samples: int, names: S
     if method == "lagrangian":
         return Lagrangian(own.dual_lr, initial=own.initial, samples=samples, **usual)
     if method == "relu_lagrangian":
-        return ReLULagrangian(own.dual_lr, own.interval, own.growth, initial=own.initial, **usual)
+        # as its authors do it: one λ for all images, moved at growing intervals of iterations
+        return ReLULagrangian(own.dual_lr, own.interval, own.growth, initial=own.initial, shared=True, **usual)
     if method == "penalty":
         return Penalty(own.strength, own.mu, **usual)
     if method == "log_barrier":
@@ -64,6 +65,11 @@ def make_fence(method: str, settings: ExperimentSettings, samples: int, names: S
     if method == "augmented_lagrangian":
         return AugmentedLagrangian(own.rho, own.mu, initial=own.initial, samples=samples, **usual)
     return None
+
+
+def stepping(fence: Method | None) -> FenceCallback:
+    """What steps the fence: once an epoch, or, where a method's intervals count iterations, after each."""
+    return FenceCallback(every="step" if isinstance(fence, ReLULagrangian) else "epoch")
 
 
 def _growth(own: LogBarrierSettings, epochs: int) -> float:
@@ -145,7 +151,7 @@ def train(
             devices=1,
             precision=_precision(training.precision, accelerator),
             max_epochs=training.epochs,
-            callbacks=[FenceCallback(), history, EpochBar(bars, title), keeper],
+            callbacks=[stepping(module.fence), history, EpochBar(bars, title), keeper],
             logger=_tensorboard(run.path) if training.tensorboard else False,
             benchmark=accelerator == "cuda",
             log_every_n_steps=1,  # nothing is logged by the step; a larger number makes Lightning warn

@@ -1,0 +1,286 @@
+"""One row of multipliers for each data point, found by its index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, final
+
+import torch
+from torch import Tensor
+
+from ringfence.methods.kinds import INEQUALITY, Kind
+from ringfence.methods.multipliers.store import Climb, Multipliers, counts, first, shape_changed
+from ringfence.residuals import Residual
+
+FEW: Final = 4096
+"""Up to so many rows, sorting them to find repeated ones is cheaper than two tables."""
+
+
+@final
+class Indexed(Multipliers):
+    """λ of shape ``[data points, *row]``; the table grows as indices appear, or has ``samples`` rows at once.
+
+    Of each data point the latest call counts; a data point that stands in several rows of one call counts with
+    their mean. A step touches the rows that were seen and no others, so its cost does not depend on the table.
+    """
+
+    code = "sample"
+
+    def __init__(self, name: str, kind: Kind, pair: bool, initial: float, samples: int | None) -> None:
+        super().__init__(name, kind, pair, initial)
+        self._samples = samples
+        self._rows = 0  # in use; the table may have room for more
+        self._table: Tensor | None = None
+        self._met: Tensor | None = None  # bool, like the counts
+        self._sum: Tensor | None = None
+        self._count: Tensor | None = None  # one a row, until a residual is ragged: then one an entry
+        self._seen: list[Tensor] = []  # the rows of each call since the last step
+        self._last: tuple[Tensor, Tensor] | None = None  # the only call since then, if its rows are few
+
+    def __str__(self) -> str:
+        return (
+            "a row of multipliers for each data point"
+            if self._samples is None
+            else f"a row of multipliers for each of {self._samples} samples"
+        )
+
+    @property
+    def ready(self) -> bool:
+        """Since the first call."""
+        return self._table is not None
+
+    @property
+    def value(self) -> Tensor:
+        """λ of the data points so far."""
+        assert self._table is not None  # noqa: S101  (made by the first fit)
+        return self._table[: self._rows]
+
+    def put(self, value: Tensor) -> None:
+        """Replace λ."""
+        self._table, self._rows = value, len(value)
+        self._trim()
+
+    def fit(self, shape: torch.Size, like: Tensor, index: Tensor | None) -> None:
+        """The first call tells a row's shape; a new index makes the table longer."""
+        row = self.kind.shape(shape)[1:]
+        if self._table is None:
+            self._rows = self._samples or 0
+            self._table = first(like, (self._rows, *row), self.initial)
+        elif self._table.shape[1:] != row:
+            advice = "Rows must keep their shape: pad ragged ones to a common size and use mask="
+            raise shape_changed(self, shape, advice)
+        elif self._table.device != like.device:
+            self._table = self._table.to(like.device)
+        if self._samples is None and index is not None and index.numel():
+            self.grow(int(index.max()) + 1)
+
+    def grow(self, rows: int) -> None:
+        """Have at least so many rows; room is doubled, so that growing one by one costs little."""
+        if rows <= self._rows:
+            return
+        table = self._table
+        assert table is not None  # noqa: S101
+        if rows > len(table):
+            longer = first(table, (max(rows, 2 * len(table), 16), *table.shape[1:]), self.initial)
+            longer[: self._rows] = self.value
+            self._table = longer
+        self._rows = rows
+
+    def rows(self, v: Tensor, index: Tensor | None) -> Tensor:
+        """Those of ``index``: a copy, so that a step may change the table under a graph."""
+        assert self._table is not None  # noqa: S101
+        rows = self._table.index_select(0, _given(index))
+        return rows if rows.dtype == v.dtype else rows.to(v.dtype)
+
+    def see(self, v: Tensor, residual: Residual, index: Tensor | None, sound: bool | Tensor) -> None:
+        """Put the call's v in place of what was seen of these data points before."""
+        index = _given(index)
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False), torch.no_grad():
+                self._put(index.clone(), *counts(v.detach().clone(), residual, sound))
+        elif self._seen or self._last is not None or residual.ragged or sound is not True or len(index) > FEW:
+            with torch.no_grad():
+                self._put(index, *counts(v.detach(), residual, sound))
+        else:  # perhaps the step comes next, and a few rows need no tables
+            self._last = (index, v.detach().clone())
+
+    def _put(self, index: Tensor, v: Tensor, there: Tensor | None) -> None:
+        """Into the tables; what was there of the same data points is taken out first."""
+        self._settle()
+        total, count = self._room(ragged=there is not None)
+        total.index_fill_(0, index, 0.0).index_add_(0, index, v.to(total.dtype))
+        if there is None:
+            there = count.new_ones((len(index), *count.shape[1:]))
+        count.index_fill_(0, index, 0.0).index_add_(0, index, there.to(count.dtype))
+        self._seen.append(index)
+
+    def _room(self, ragged: bool) -> tuple[Tensor, Tensor]:
+        """Zeros to add up in, as long as the table."""
+        table = self._table
+        assert table is not None  # noqa: S101
+        shape = self.kind.residual_shape(table.shape)
+        if self._sum is None or self._count is None:
+            self._sum = table.new_zeros(shape)
+            self._count = table.new_zeros(shape if ragged else (len(table), *[1] * (len(shape) - 1)))
+        if len(self._sum) < len(table):
+            longer = table.new_zeros(len(table) - len(self._sum), *self._sum.shape[1:])
+            self._sum = torch.cat([self._sum.to(table.device), longer])
+            more = table.new_zeros(len(table) - len(self._count), *self._count.shape[1:])
+            self._count = torch.cat([self._count.to(table.device), more])
+        if ragged and self._count.shape != self._sum.shape:
+            self._count = self._count.expand(self._sum.shape).clone()
+        if self._sum.device != table.device:
+            self._sum, self._count = self._sum.to(table.device), self._count.to(table.device)
+        return self._sum, self._count
+
+    @property
+    def seen(self) -> bool:
+        """Whether there was a call."""
+        return self._last is not None or bool(self._seen)
+
+    def step(self, climb: Climb) -> Tensor:
+        """The rows that were seen move."""
+        table = self._table
+        assert table is not None  # noqa: S101
+        if self._last is not None:
+            rows, mean = self._last
+            if _distinct(rows):
+                self._last = None
+                mean = mean if mean.dtype == table.dtype else mean.to(table.dtype)
+                return self._move(table, rows, table.index_select(0, rows), mean, None, climb)
+            self._settle()
+        total, count = self._sum, self._count
+        assert total is not None and count is not None  # noqa: S101, PT018
+        rows = self._seen[0] if len(self._seen) == 1 else torch.cat(self._seen)
+        if len(rows) >= len(table):  # as many as there are: without looking each of them up
+            rows = torch.arange(len(table), device=table.device)
+            there, before = count, table.clone()
+            mean = total / count.clamp(min=1.0)
+            count = count.expand_as(total)
+        else:  # a row that stands here twice is computed twice, to the same result
+            there, before = count.index_select(0, rows), table.index_select(0, rows)
+            mean = total.index_select(0, rows) / there.clamp(min=1.0)
+            count = there
+        seen = self.kind.where_seen(count) if count.shape == mean.shape else None
+        self._move(table, rows, before, mean, seen, climb, there)
+        self.forget()
+        return mean
+
+    def _move(
+        self,
+        table: Tensor,
+        rows: Tensor,
+        before: Tensor,
+        mean: Tensor,
+        seen: Tensor | None,
+        climb: Climb,
+        count: Tensor | None = None,
+    ) -> Tensor:
+        """Write λ after the step, and note which have had one; ``before`` is a copy, free to be overwritten."""
+        table.index_copy_(0, rows, climb(before, mean, seen, rows, self.kind is INEQUALITY))
+        self._meet(rows, count)
+        return mean
+
+    def _meet(self, rows: Tensor, count: Tensor | None) -> None:
+        """Note which multipliers have had a dual step: whole rows, unless some entries had nothing to see."""
+        table = self._table
+        assert table is not None  # noqa: S101
+        row = self.kind.residual_shape(table.shape)[1:]
+        wide = count is not None and count.shape[1:] == row
+        if self._met is None:
+            self._met = torch.zeros(
+                len(table), *(row if wide else [1] * len(row)), dtype=torch.bool, device=table.device
+            )
+        if len(self._met) < len(table):
+            more = self._met.new_zeros(len(table) - len(self._met), *self._met.shape[1:])
+            self._met = torch.cat([self._met, more])
+        if wide and self._met.shape[1:] != row:
+            self._met = self._met.expand(len(self._met), *row).clone()
+        if count is None:
+            self._met.index_fill_(0, rows, True)
+        else:
+            self._met.index_copy_(0, rows, self._met.index_select(0, rows) | (count > 0))
+
+    def _settle(self) -> None:
+        """Put what is held back into the tables."""
+        if self._last is not None:
+            (index, v), self._last = self._last, None
+            self._put(index, v, None)
+
+    def forget(self) -> None:
+        """Drop what was seen."""
+        self._last = None
+        if self._seen and self._sum is not None and self._count is not None:
+            rows = torch.cat(self._seen)
+            self._sum.index_fill_(0, rows, 0.0)
+            self._count.index_fill_(0, rows, 0.0)
+        self._seen = []
+
+    def used(self) -> Tensor:
+        """Those of data points that had a dual step; without padding."""
+        if self._met is None:
+            return self.value.reshape(-1)
+        met = self._met[: self._rows].to(self.value.device)
+        met = met.expand(self.kind.residual_shape(self.value.shape))
+        return self.value[met[..., 0] if met.ndim > self.value.ndim else met]
+
+    def sums(self) -> list[Tensor]:
+        """Of every row in use."""
+        self._settle()
+        shape = self.kind.residual_shape(self.value.shape)
+        if not self._seen or self._sum is None or self._count is None:
+            return [self.value.new_zeros(shape), self.value.new_zeros(shape)]
+        return [self._sum[: self._rows], self._count[: self._rows].expand(shape)]
+
+    def take_sums(self, sums: list[Tensor]) -> None:
+        """Those of all ranks."""
+        self._settle()
+        total, count = self._room(ragged=True)
+        total[: self._rows], count[: self._rows] = sums[0].to(total.dtype), sums[1].to(count.dtype)
+        found = (sums[1] > 0).reshape(self._rows, -1).any(dim=1)
+        self._seen = [found.nonzero()[:, 0]]
+
+    def size(self) -> list[int]:
+        """A row's shape: lengths may differ, and the shorter tables grow."""
+        return list(self.value.shape[1:])
+
+    def _trim(self) -> None:
+        """What was seen of another table is of no use."""
+        self._sum = self._count = self._met = self._last = None
+        self._seen = []
+
+    def tensors(self) -> dict[str, Tensor]:
+        """λ, and what was seen."""
+        if self._table is None:
+            return {}
+        self._settle()
+        found = {"multipliers": self.value}
+        if self._met is not None:
+            found["met"] = self._met[: self._rows]
+        if self._seen and self._sum is not None and self._count is not None:
+            found |= {"sums": self._sum[: self._rows], "counts": self._count[: self._rows]}
+        return found
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """As saved."""
+        self._trim()
+        self._table = tensors.get("multipliers")
+        self._rows = 0 if self._table is None else len(self._table)
+        self._met = tensors.get("met")
+        if "sums" in tensors:
+            self._sum, self._count = tensors["sums"], tensors["counts"]
+            self._seen = [(self._count > 0).reshape(self._rows, -1).any(dim=1).nonzero()[:, 0]]
+
+
+def _distinct(rows: Tensor) -> bool:
+    """Whether no row stands there twice."""
+    if rows.is_cpu and len(rows) <= 256:  # so few are counted sooner than sorted
+        return len(set(rows.tolist())) == len(rows)
+    order = rows.sort().values
+    return bool((order[1:] != order[:-1]).all())
+
+
+def _given(index: Tensor | None) -> Tensor:
+    if index is None:  # the method has refused it already
+        raise ValueError("index= is missing")
+    return index

@@ -1,0 +1,151 @@
+"""One multiplier for each entry of the residual, where every call has the same rows in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, final
+
+import torch
+from torch import Tensor
+
+from ringfence.methods.kinds import INEQUALITY, Kind
+from ringfence.methods.multipliers.store import Climb, Multipliers, counts, first, shape_changed
+from ringfence.residuals import Residual
+
+WORTH_A_REFERENCE: Final = 2**24
+"""Bytes above which a leaf is not copied: an optimiser rarely has so many numbers that are limited themselves."""
+
+
+@final
+class SameRows(Multipliers):
+    """λ shaped like the residual. The latest call counts: before it are points that training has left behind.
+
+    On the CPU v is kept by reference, since a copy would double the memory of the step; a v that is changed in
+    place before ``step()`` is an error. Leaves, which optimisers do change in place, are copied unless huge.
+    """
+
+    code = "entry"
+
+    def __init__(self, name: str, kind: Kind, pair: bool, initial: float) -> None:
+        super().__init__(name, kind, pair, initial)
+        self._value: Tensor | None = None
+        self._met: Tensor | None = None  # None: every entry had a dual step, or none had
+        self._v: Tensor | None = None
+        self._count: Tensor | None = None  # None: every entry was there
+        self._version: int | None = None
+
+    def __str__(self) -> str:
+        return "one multiplier per entry of the residual"
+
+    @property
+    def ready(self) -> bool:
+        """Since the first call."""
+        return self._value is not None
+
+    @property
+    def value(self) -> Tensor:
+        """λ."""
+        assert self._value is not None  # noqa: S101  (made by the first fit)
+        return self._value
+
+    def put(self, value: Tensor) -> None:
+        """Replace λ."""
+        self._value = value
+
+    def fit(self, shape: torch.Size, like: Tensor, index: Tensor | None) -> None:
+        """The shape of the first call is that of all."""
+        if self._value is None:
+            self._value = first(like, self.kind.shape(shape), self.initial)
+        elif self._value.shape != self.kind.shape(shape):
+            raise shape_changed(
+                self,
+                shape,
+                "When calls see different data points, leave out same_rows and give index= (a row of multipliers "
+                "for each), or use shared=True (one per name)",
+            )
+        elif self._value.device != like.device:
+            self._value = self._value.to(like.device)
+
+    def rows(self, v: Tensor, index: Tensor | None) -> Tensor:
+        """All of them."""
+        return self.value if self.value.dtype == v.dtype else self.value.to(v.dtype)
+
+    def see(self, v: Tensor, residual: Residual, index: Tensor | None, sound: bool | Tensor) -> None:
+        """Keep this call's v in place of the last one's."""
+        own = v.detach()
+        self._count = self._version = None
+        if residual.ragged or sound is not True:
+            with torch.inference_mode(False), torch.no_grad():
+                self._v, self._count = counts(own, residual, sound)
+            return
+        leaf = v.is_leaf and v.requires_grad and v.nbytes < WORTH_A_REFERENCE
+        if v.is_inference():
+            with torch.inference_mode(False):
+                self._v = own.clone()
+        elif leaf or not v.is_cpu:
+            self._v = own.clone()
+        else:
+            self._v, self._version = own, own._version
+
+    @property
+    def seen(self) -> bool:
+        """Whether there was a call."""
+        return self._v is not None
+
+    def step(self, climb: Climb) -> Tensor:
+        """Every entry moves."""
+        v, count = self._whole(), self._count
+        there = None if count is None else self.kind.where_seen(count)
+        mean = v if count is None else v / count.clamp(min=1)
+        value = self._value
+        assert value is not None  # noqa: S101
+        if mean.dtype != value.dtype:
+            mean = mean.to(value.dtype)
+        # a loss that has not gone backward yet may still hold λ: then a new one is made
+        free = self.kind is INEQUALITY and value._use_count() == 1  # type: ignore[attr-defined]
+        self._value = climb(value, mean, there, None, free)
+        if there is not None:
+            self._met = there if self._met is None else self._met | there
+        self.forget()
+        return mean
+
+    def _whole(self) -> Tensor:
+        assert self._v is not None  # noqa: S101
+        if self._version is not None and self._v._version != self._version:
+            self.forget()
+            raise ValueError(
+                f"constraint '{self.name}': the tensor given to the last call was changed in place before step(), "
+                "so the dual step has nothing to go by: give the fence a copy (.clone()), or step before the change"
+            )
+        return self._v
+
+    def forget(self) -> None:
+        """Drop the last call."""
+        self._v = self._count = self._version = None
+
+    def used(self) -> Tensor:
+        """Without padding."""
+        return self.value.reshape(-1) if self._met is None else self.value[self._met.to(self.value.device)]
+
+    def sums(self) -> list[Tensor]:
+        """v and how often it was seen, 0 or 1."""
+        if self._v is None:
+            empty = self.value.new_zeros(self.kind.residual_shape(self.value.shape))
+            return [empty, empty]
+        v = self._whole()
+        return [v, torch.ones_like(v) if self._count is None else self._count]
+
+    def take_sums(self, sums: list[Tensor]) -> None:
+        """What the ranks saw, added up."""
+        self._v, self._count = sums
+        self._version = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """λ, and what was seen."""
+        found = {"multipliers": self._value, "met": self._met, "sums": self._v, "counts": self._count}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """As saved."""
+        self._value, self._met = tensors.get("multipliers"), tensors.get("met")
+        self._v, self._count, self._version = tensors.get("sums"), tensors.get("counts"), None

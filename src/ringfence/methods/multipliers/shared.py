@@ -1,0 +1,123 @@
+"""One multiplier for all data points, on the mean of what they were measured at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+import torch
+from torch import Tensor
+
+from ringfence.methods.kinds import Kind
+from ringfence.methods.multipliers.store import Climb, Multipliers, counts, first
+from ringfence.residuals import Residual
+
+
+@final
+class Shared(Multipliers):
+    """λ per constraint name. The mean over everything seen since the last step is what is held to ``<= 0``.
+
+    A two-sided inequality is two constraints, and gets one for each side: with a single one,
+    λ(low - v) + λ(v - high) would not depend on v at all.
+    """
+
+    code = "name"
+
+    def __init__(self, name: str, kind: Kind, pair: bool, initial: float) -> None:
+        super().__init__(name, kind, pair, initial)
+        self._value: Tensor | None = None
+        # float64: one sum may take in millions of residuals
+        self._sum: Tensor | None = None
+        self._count: Tensor | None = None
+
+    def __str__(self) -> str:
+        return "one multiplier per constraint name, shared by all samples"
+
+    @property
+    def ready(self) -> bool:
+        """Since the first call."""
+        return self._value is not None
+
+    @property
+    def value(self) -> Tensor:
+        """λ: a scalar, or (low, high)."""
+        assert self._value is not None  # noqa: S101  (made by the first fit)
+        return self._value
+
+    def put(self, value: Tensor) -> None:
+        """Replace λ."""
+        self._value = value
+
+    def fit(self, shape: torch.Size, like: Tensor, index: Tensor | None) -> None:
+        """Anything fits."""
+        if self._value is None:
+            self._value = first(like, self.kind.shape(torch.Size((2,) if self.pair else ())), self.initial)
+        elif self._value.device != like.device:
+            self._value = self._value.to(like.device)
+
+    def rows(self, v: Tensor, index: Tensor | None) -> Tensor:
+        """The same for every row."""
+        return self.value if self.value.dtype == v.dtype else self.value.to(v.dtype)
+
+    def measured(self, v: Tensor, residual: Residual) -> tuple[Tensor, Tensor | float]:
+        """The sum of v over this call (of each side), and of how many."""
+        v, there = counts(v, residual, True)
+        if not self.pair:
+            return v.sum(), max(float(v.numel()), 1.0) if there is None else there.sum().clamp(min=1.0)
+        if there is None:
+            return v.reshape(-1, 2).sum(dim=0), max(v.numel() / 2.0, 1.0)
+        return v.reshape(-1, 2).sum(dim=0), there.reshape(-1, 2).sum(dim=0).clamp(min=1.0)
+
+    def see(self, v: Tensor, residual: Residual, index: Tensor | None, sound: bool | Tensor) -> None:
+        """Add this call's v to the sum."""
+        with torch.inference_mode(False), torch.no_grad():
+            v, there = counts(v.detach(), residual, sound)
+            number = torch.ones_like(v) if there is None else there
+            total = v.double().reshape(-1, 2).sum(dim=0) if self.pair else v.sum(dtype=torch.float64)
+            many = number.double().reshape(-1, 2).sum(dim=0) if self.pair else number.sum(dtype=torch.float64)
+            if self._sum is None or self._count is None:
+                self._sum, self._count = total, many
+            else:
+                self._sum = self._sum.to(total.device) + total
+                self._count = self._count.to(total.device) + many
+
+    @property
+    def seen(self) -> bool:
+        """Whether anything was added up."""
+        return self._sum is not None
+
+    def step(self, climb: Climb) -> Tensor:
+        """One step for all."""
+        assert self._sum is not None and self._count is not None  # noqa: S101, PT018
+        mean = (self._sum / self._count.clamp(min=1)).to(self.value.dtype)
+        self._value = climb(self.value, mean, self.kind.where_seen(self._count), None, False)
+        self.forget()
+        return mean
+
+    def forget(self) -> None:
+        """Begin the sum anew."""
+        self._sum = self._count = None
+
+    def used(self) -> Tensor:
+        """All there are."""
+        return self.value.reshape(-1)
+
+    def sums(self) -> list[Tensor]:
+        """The sum and what it is of."""
+        if self._sum is not None and self._count is not None:
+            return [self._sum, self._count]
+        empty = torch.zeros((2,) if self.pair else (), dtype=torch.float64, device=self.value.device)
+        return [empty, empty]
+
+    def take_sums(self, sums: list[Tensor]) -> None:
+        """Those of all ranks."""
+        self._sum, self._count = (one.double() for one in sums)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """λ and the sums."""
+        found = {"multipliers": self._value, "sums": self._sum, "counts": self._count}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """As saved."""
+        self._value, self._sum, self._count = (tensors.get(name) for name in ("multipliers", "sums", "counts"))

@@ -1,0 +1,145 @@
+"""What every way of keeping multipliers can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from ringfence.methods.kinds import Kind
+from ringfence.residuals import Residual
+
+Climb: TypeAlias = Callable[[Tensor, Tensor, Tensor | None, Tensor | None, bool], Tensor]
+"""(λ, mean v, where it was seen (None: everywhere), which rows (None: all), may λ be overwritten) -> λ"""
+
+
+class Multipliers(ABC):
+    """λ of one constraint, and what has been seen of its residuals since the last dual step.
+
+    Residuals are measured as v (f itself, or the violation alone); where multipliers are shared, what counts is the
+    mean of v. ``kind`` says whether λ has a sign.
+
+    Args:
+        name: the constraint's.
+        kind: of the constraint.
+        pair: whether v's last dimension is (low, high).
+        initial: the first value of every λ.
+    """
+
+    code: str
+    """The way in a word that never changes, for saved states."""
+
+    def __init__(self, name: str, kind: Kind, pair: bool, initial: float) -> None:
+        self.name, self.kind, self.pair, self.initial = name, kind, pair, initial
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """The way in words, for messages."""
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether there are multipliers yet."""
+
+    @property
+    @abstractmethod
+    def value(self) -> Tensor:
+        """λ as it is stored."""
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self.value) if self.value.ndim else 1
+
+    def __bool__(self) -> bool:
+        return True  # a store is a store, also one without rows
+
+    @abstractmethod
+    def put(self, value: Tensor) -> None:
+        """Replace λ by a tensor of the same shape."""
+
+    @abstractmethod
+    def fit(self, shape: torch.Size, like: Tensor, index: Tensor | None) -> None:
+        """Make room for λ of a v of that shape, beside ``like``; raise if it does not fit the calls before."""
+
+    @abstractmethod
+    def rows(self, v: Tensor, index: Tensor | None) -> Tensor:
+        """λ for the rows of a call, broadcasting against ``measured``."""
+
+    def measured(self, v: Tensor, residual: Residual) -> tuple[Tensor, Tensor | float]:
+        """v as λ sees it, a sum where it is shared, and how many entries each number is the sum of."""
+        return v, 1.0
+
+    @abstractmethod
+    def see(self, v: Tensor, residual: Residual, index: Tensor | None, sound: bool | Tensor) -> None:
+        """Remember v for the next dual step."""
+
+    @property
+    @abstractmethod
+    def seen(self) -> bool:
+        """Whether anything was seen since the last dual step."""
+
+    @abstractmethod
+    def step(self, climb: Climb) -> Tensor:
+        """Take the dual step by what was seen, and forget it; the mean v it went by, 0 where there was none."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Drop what was seen."""
+
+    @abstractmethod
+    def used(self) -> Tensor:
+        """λ of those that had a dual step, flat; all of them while none had."""
+
+    # Between ranks
+
+    @abstractmethod
+    def sums(self) -> list[Tensor]:
+        """What was seen, as tensors that ranks add up; zeros where nothing was."""
+
+    @abstractmethod
+    def take_sums(self, sums: list[Tensor]) -> None:
+        """Replace what was seen by what all ranks saw."""
+
+    def size(self) -> list[int]:
+        """What must be the same on all ranks before sums are added."""
+        return list(self.value.shape)
+
+    # State
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that a saved state needs, by kind."""
+
+    @abstractmethod
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what ``tensors`` gave."""
+
+
+def first(like: Tensor, shape: tuple[int, ...], initial: float) -> Tensor:
+    """A new λ beside ``like``; never an inference tensor, which no later training call could use."""
+    with torch.inference_mode(False):
+        return torch.full(shape, initial, dtype=like.dtype, device=like.device)
+
+
+def counts(v: Tensor, residual: Residual, sound: bool | Tensor) -> tuple[Tensor, Tensor | None]:
+    """v with 0 where there is nothing to see, and 1 or 0 for each entry (None: 1 everywhere)."""
+    if residual.ragged:
+        there = residual.present
+        if there.shape != v.shape:  # the violation of an equality, whose two sides come and go together
+            there = there[..., 0]
+        there = there & sound if isinstance(sound, Tensor) else there
+        return torch.where(there, v, 0.0), there.to(v.dtype)
+    if isinstance(sound, Tensor):
+        return torch.where(sound, v, 0.0), sound.to(v.dtype).expand_as(v)
+    return v, None
+
+
+def shape_changed(store: Multipliers, shape: torch.Size, advice: str) -> ValueError:
+    """The error for a residual that does not fit."""
+    return ValueError(
+        f"constraint '{store.name}' changed its shape: {list(shape)} does not fit multipliers of shape "
+        f"{list(store.value.shape)} ({store}). {advice}"
+    )
