@@ -17,7 +17,8 @@ def test_gap_bound_and_worst_by_hand() -> None:
     assert certificate.bound == pytest.approx(3 / 5)
     assert certificate.count == 3
     assert (certificate.feasible, certificate.worst, certificate.worst_name) == (False, 0.5, "a")
-    assert certificate.lower_bound == pytest.approx(7.0 - gap)
+    assert certificate.lower_bound is None
+    assert certificate.suboptimality is None
 
 
 def test_masked_constraints_do_not_count() -> None:
@@ -29,7 +30,7 @@ def test_masked_constraints_do_not_count() -> None:
 
 
 def test_tolerance_decides_what_is_feasible() -> None:
-    fence, f = rf.Lagrangian(initial=1.0), torch.tensor([1e-6])
+    fence, f = rf.Lagrangian(initial=1.0, shared=True), torch.tensor([1e-6])
     assert not fence.certificate(0.0, a=f).feasible
     assert fence.certificate(0.0, a=f, tolerance=1e-5).feasible
 
@@ -49,7 +50,7 @@ def test_a_gradient_norm_needs_a_graph() -> None:
 
 
 @pytest.mark.parametrize(
-    "fence", [rf.LogBarrier(t=3.0), rf.Penalty(), rf.AugmentedLagrangian(shared=True)], ids=str
+    "fence", [rf.LogBarrier(t=3.0), rf.Penalty(), rf.Lagrangian(initial=1.0, shared=True)], ids=str
 )
 def test_certificates_of_parts_add_up(fence: rf.Method) -> None:
     value = torch.randn(10, 3, dtype=torch.float64)
@@ -75,14 +76,33 @@ def test_frozen_parameters_are_left_out_of_the_gradient_norm() -> None:
     assert rf.Penalty().certificate(output.sum(), a=output, parameters=model.parameters()).stationarity > 0
 
 
+def test_the_promise_includes_the_gradient_norm() -> None:
+    x = torch.tensor([3.0, 4.0], dtype=torch.float64, requires_grad=True)
+    certificate = rf.Penalty(strength=0.5).certificate(
+        x.square().sum(), a=rf.at_most(x, 10.0), parameters=[x], radius=2.0
+    )
+    assert certificate.stationarity == pytest.approx(10.0)
+    assert certificate.suboptimality == pytest.approx(certificate.gap + 10.0 * 2.0)
+    assert certificate.lower_bound == pytest.approx(25.0 - certificate.suboptimality)
+
+
 def test_says_what_is_and_is_not_promised() -> None:
-    feasible = str(rf.LogBarrier(t=10.0).certificate(2.0, a=torch.tensor([-1.0, -2.0])))
-    assert "feasible: all 2 constraints hold" in feasible
-    assert "at most 0.2 above the optimum" in feasible
-    assert "no feasible point has an objective below 1.8" in feasible
-    assert "Promised if the problem is convex and this is the method's minimiser" in feasible
-    assert "Not promised: anything about the optimum of a non-convex problem" in feasible
-    infeasible = str(rf.LogBarrier(t=10.0).certificate(2.0, size=torch.tensor([0.25])))
+    f = torch.tensor([-1.0, -2.0])
+    alone = str(rf.LogBarrier(t=10.0).certificate(2.0, a=f))
+    assert "feasible: all 2 constraints hold" in alone
+    assert "The gap is no bound here: it is one at the method's exact minimiser alone" in alone
+    assert "no gradient norm was asked for" in alone
+    assert "above the optimum" not in alone
+    x = torch.tensor([-1.0, -2.0], requires_grad=True)
+    normed = str(rf.LogBarrier(t=10.0).certificate(x.square().sum(), a=x, parameters=[x]))
+    assert "no bound here" in normed
+    assert "the gradient norm is 4.3" in normed
+    whole = str(rf.LogBarrier(t=10.0).certificate(x.sum() * 0.0 + 2.0, a=x, parameters=[x], radius=3.0))
+    assert "Promised if the problem is convex: this objective is at most" in whole
+    assert "no feasible point within the radius has an objective below" in whole
+    assert "Not promised: anything about the optimum of a non-convex problem" in whole
+    y = torch.tensor([0.25], requires_grad=True)
+    infeasible = str(rf.LogBarrier(t=10.0).certificate(2.0, size=y, parameters=[y], radius=1.0))
     assert "NOT feasible: 'size' is violated by up to 0.25" in infeasible
     assert "above the optimum" not in infeasible
-    assert "bound" not in str(rf.Lagrangian().certificate(2.0, a=torch.tensor([-1.0]))).split("Promised")[0]
+    assert "limit" not in str(rf.Lagrangian(shared=True).certificate(2.0, a=torch.tensor([-1.0])))

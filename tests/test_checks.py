@@ -52,29 +52,19 @@ def test_what_happens_to_a_tensor_later_does_not_matter(elsewhere: list[str]) ->
 
 
 def test_a_fault_does_not_reach_the_multipliers(elsewhere: list[str]) -> None:
-    fence = rf.Lagrangian(1.0)
+    fence = rf.Lagrangian(1.0, same_rows=True)
     fence(a=torch.tensor([torch.nan, 1.0], requires_grad=True))
     with pytest.raises(ValueError, match="constraint 'a'"):
         fence.step()
     fence(a=torch.tensor([2.0, 1.0], requires_grad=True))
     fence.step()
     assert fence.multipliers["a"].tolist() == [2.0, 1.0]
-    by_calls = rf.ReLULagrangian(1.0, interval=1)  # takes its dual step before anything is read
-    by_calls(a=torch.tensor([torch.nan, 1.0], requires_grad=True))
-    assert by_calls.multipliers["a"].item() == 0.0
 
 
 def test_bounds_on_a_gpu_are_named_later(elsewhere: list[str]) -> None:
     fence = rf.Penalty()
     fence(size=rf.between(torch.zeros(3), torch.tensor([0.0, 2.0, 3.0]), 1.0))
     with pytest.raises(ValueError, match=r"constraint 'size' \(call 1 .*low > high.* in rows 1, 2"):
-        fence.step()
-
-
-def test_a_wild_index_on_a_gpu_is_named_later_and_harms_nobody(elsewhere: list[str]) -> None:
-    fence = rf.Lagrangian(1.0, samples=3)
-    fence(size=torch.ones(2, requires_grad=True), index=torch.tensor([1, 77]))
-    with pytest.raises(ValueError, match=r"index \(call 1 .*sample out of range in row 1\..*validate=True"):
         fence.step()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -30,12 +32,13 @@ def batches(epoch: int) -> list[Tensor]:
     return list(order.split(3))  # 3, 3 and 1 rows
 
 
+@pytest.mark.parametrize("samples", [None, SAMPLES])
 @pytest.mark.parametrize("method", ["Lagrangian", "ReLULagrangian", "AugmentedLagrangian"])
-def test_per_sample_multipliers_follow_scalar_dual_ascent(method: str) -> None:
+def test_per_sample_multipliers_follow_scalar_dual_ascent(method: str, samples: int | None) -> None:
     fence = {
-        "Lagrangian": rf.Lagrangian(dual_lr=0.5, samples=SAMPLES, initial=0.2),
-        "ReLULagrangian": rf.ReLULagrangian(dual_lr=0.5, interval=None, samples=SAMPLES, initial=0.2),
-        "AugmentedLagrangian": rf.AugmentedLagrangian(rho=0.5, samples=SAMPLES, initial=0.2),
+        "Lagrangian": rf.Lagrangian(dual_lr=0.5, samples=samples, initial=0.2),
+        "ReLULagrangian": rf.ReLULagrangian(dual_lr=0.5, samples=samples, initial=0.2),
+        "AugmentedLagrangian": rf.AugmentedLagrangian(rho=0.5, samples=samples, initial=0.2),
     }[method]
     expected = [[[0.2] * 2 for _ in range(2)] for _ in range(SAMPLES)]
     for epoch in range(4):
@@ -84,16 +87,129 @@ def test_samples_not_seen_keep_their_multiplier() -> None:
     assert fence.multipliers["a"].tolist() == [3.0, 1.0, 0.0, 1.0]
 
 
-def test_a_sample_seen_twice_counts_with_its_mean() -> None:
-    fence = rf.Lagrangian(1.0, samples=2)
-    for f in (1.0, 4.0):
-        fence(a=torch.tensor([f], requires_grad=True), index=torch.tensor([1]))
+@pytest.mark.parametrize("batch", [1, 3000])
+def test_of_a_data_point_seen_in_several_calls_the_latest_counts(batch: int) -> None:
+    """An inner loop, an epoch and a half: what it was at an older point is history."""
+    fence = rf.Lagrangian(1.0)
+    index = torch.arange(batch)
+    for f in (1.0, 4.0, 2.0):
+        fence(a=torch.full((batch,), f, requires_grad=True), index=index)
     fence.step()
-    assert fence.multipliers["a"].tolist() == [0.0, 2.5]
+    assert fence.multipliers["a"].tolist() == [2.0] * batch
+
+
+@pytest.mark.parametrize("copies", [1, 2000])
+def test_a_data_point_repeated_in_a_batch_counts_with_its_mean(copies: int) -> None:
+    """A sampler with replacement; few rows and many take different ways."""
+    fence = rf.Lagrangian(1.0, initial=0.5)
+    f = torch.tensor([1.0, 4.0, 2.0, 10.0] * copies, requires_grad=True)
+    fence(a=f, index=torch.tensor([7, 7, 2, 7] * copies))
+    fence.step()
+    assert fence.multipliers["a"][[7, 2]].tolist() == [5.5, 2.5]
+    assert fence.multipliers["a"].sum().item() == 8.0 + 6 * 0.5
+
+
+def test_the_table_grows_as_indices_appear() -> None:
+    fence = rf.Lagrangian(1.0, initial=0.25)
+    for highest in (3, 2, 40, 1000):
+        fence(a=torch.ones(1, 2, requires_grad=True), index=torch.tensor([highest]))
+        fence.step()
+        assert fence.multipliers["a"][highest].tolist() == [1.25, 1.25]
+    assert fence.multipliers["a"].shape == (1001, 2)
+    assert fence.multipliers["a"].sum().item() == pytest.approx(2 * (1001 * 0.25 + 4))
+    summary = fence.summary()  # of the four that had a dual step
+    assert (summary["mean_multiplier/a"], summary["max_multiplier/a"]) == (1.25, 1.25)
+
+
+def test_growing_between_call_and_step_loses_nothing() -> None:
+    fence = rf.Lagrangian(1.0)
+    for index in (torch.tensor([0]), torch.tensor([500]), torch.tensor([90, 1])):
+        fence(a=torch.ones(len(index), requires_grad=True), index=index)
+    fence.step()
+    assert fence.multipliers["a"].nonzero()[:, 0].tolist() == [0, 1, 90, 500]
+
+
+@pytest.mark.parametrize("make", [rf.Lagrangian, rf.ReLULagrangian, rf.AugmentedLagrangian])
+def test_without_an_index_rows_are_refused_with_the_ways_out(make) -> None:
+    """D3: multipliers by position would belong to nobody once batches are shuffled, and enforce nothing."""
+    fence = make()
+    x = torch.ones(3, requires_grad=True)
+    for call in (fence, fence.duals, fence.observe):
+        with pytest.raises(
+            ValueError, match=r"cannot tell whose the rows of 'a' are.*index=.*shared=True.*same_rows=True"
+        ):
+            call(a=x)
+    assert not fence.multipliers
+    for options in ({"shared": True}, {"same_rows": True}):
+        make(**options)(a=x)
+    with pytest.raises(ValueError, match=r"same_rows=True says .* index= that they differ"):
+        make(same_rows=True)(a=x, index=torch.arange(3))
+    with pytest.raises(ValueError, match="shared=True and same_rows=True exclude each other"):
+        make(same_rows=True, shared=True)
+    with pytest.raises(ValueError, match="samples=4 and shared=True exclude each other"):
+        make(samples=4, shared=True)
+
+
+def test_a_residual_without_rows_needs_no_index_beside_those_that_have_them() -> None:
+    """A rate over the whole batch, and limits on each data point, in one fence."""
+    fence = rf.Lagrangian(1.0)
+    for rate in (0.5, 0.1):
+        fence(
+            rate=rf.at_most(torch.tensor(rate, requires_grad=True), 0.2),
+            a=torch.ones(2),
+            index=torch.tensor([4, 1]),
+        )
+    fence.step()
+    assert fence.multipliers["rate"].item() == pytest.approx(0.1)  # the mean of 0.3 and -0.1
+    assert fence.multipliers["a"].tolist() == [0.0, 1.0, 0.0, 0.0, 1.0]
+
+
+def test_with_the_same_rows_the_latest_call_counts() -> None:
+    """So the trial points of a line search leave no trace: D9."""
+    fence, x = rf.Lagrangian(1.0, same_rows=True), torch.tensor([3.0, -1.0], requires_grad=True)
+    optimiser = torch.optim.LBFGS([x], max_iter=20, line_search_fn="strong_wolfe")
+    calls = []
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        f = x.square() - 1.0
+        calls.append(f.detach().clone())
+        loss = (x - 2.0).square().sum() + fence(a=f)
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    fence.step()
+    assert len(calls) > 2
+    assert torch.equal(fence.multipliers["a"], calls[-1].clamp(min=0.0))
+
+
+def test_a_residual_changed_in_place_before_the_step_is_an_error_not_a_wrong_step() -> None:
+    fence = rf.Lagrangian(1.0, same_rows=True)
+    f = torch.ones(3, requires_grad=True) * 2.0
+    fence(a=f)
+    with torch.no_grad():
+        f.mul_(10.0)
+    with pytest.raises(
+        ValueError, match=r"constraint 'a': the tensor given to the last call was changed in place.*clone"
+    ):
+        fence.step()
+    fence(a=torch.ones(3, requires_grad=True) * 2.0)
+    fence.step()
+    assert fence.multipliers["a"].tolist() == [2.0] * 3
+
+
+def test_a_leaf_that_the_optimiser_moves_counts_as_it_was_in_the_call() -> None:
+    fence, x = rf.Lagrangian(1.0, same_rows=True), torch.tensor([3.0], requires_grad=True)
+    fence(a=x)
+    with torch.no_grad():
+        x.sub_(2.0)
+    fence.step()
+    assert fence.multipliers["a"].tolist() == [3.0]
 
 
 def test_only_training_calls_with_gradients_are_seen() -> None:
-    fence = rf.Lagrangian(1.0)
+    fence = rf.Lagrangian(1.0, same_rows=True)
     f = torch.tensor([2.0], requires_grad=True)
     fence(a=f)
     fence.eval()
@@ -105,11 +221,6 @@ def test_only_training_calls_with_gradients_are_seen() -> None:
     fence.certificate(0.0, a=10 * f)
     fence.step()
     assert fence.multipliers["a"].tolist() == [2.0]
-
-
-def test_an_index_without_samples_is_not_silently_ignored() -> None:
-    with pytest.warns(UserWarning, match=r"index= is ignored with one multiplier per entry.*Use samples=N"):
-        rf.Lagrangian()(a=torch.ones(2, requires_grad=True), index=torch.tensor([5, 3]))
 
 
 def test_observe_replaces_what_the_calls_saw() -> None:
@@ -129,17 +240,17 @@ def test_observe_replaces_what_the_calls_saw() -> None:
             assert fence.multipliers["a"].tolist() == [11.0, 22.0, 33.0]
 
 
-@pytest.mark.parametrize("options", [{"samples": 2}, {"shared": True}, {}])
-@pytest.mark.filterwarnings("ignore:index= is ignored:UserWarning")
+@pytest.mark.parametrize("options", [{"samples": 2}, {"shared": True}, {"same_rows": True}, {}])
 def test_state_made_in_inference_mode_serves_training(options: dict) -> None:
     fence = rf.Lagrangian(1.0, initial=1.0, **options)
+    index = None if "same_rows" in options else torch.arange(2)
     with torch.inference_mode():  # a validation before the first training step, and the paper's pass
-        fence(a=torch.ones(2), index=torch.arange(2))
-        fence.observe(a=torch.ones(2), index=torch.arange(2))
-    fence.observe(a=torch.ones(2), index=torch.arange(2))
+        fence(a=torch.ones(2), index=index)
+        fence.observe(a=torch.ones(2), index=index)
+    fence.observe(a=torch.ones(2), index=index)
     fence.step()
     f = torch.ones(2, requires_grad=True)
-    fence(a=f, index=torch.arange(2)).backward()
+    fence(a=f, index=index).backward()
     assert f.grad.tolist() == [2.0, 2.0]
 
 
@@ -152,24 +263,24 @@ def test_a_step_without_anything_seen_warns() -> None:
 
 
 def test_relu_lagrangian_updates_at_growing_intervals_from_one_mini_batch() -> None:
-    fence = rf.ReLULagrangian(dual_lr=1.0, interval=3, growth=2, warmup=4)
+    """Stepped once an iteration, as its authors do it."""
+    fence = rf.ReLULagrangian(dual_lr=1.0, interval=3, growth=2, warmup=4, shared=True)
     expected, seen = 0.0, []
-    due = [4 + 3, 4 + 3 + 5, 4 + 3 + 5 + 7]  # after the warm-up: 3 calls, then 5, then 7
-    for call in range(1, 25):
-        f = torch.tensor([0.1 * call, -1.0], requires_grad=True)
+    due = [4 + 3, 4 + 3 + 5, 4 + 3 + 5 + 7]  # after the warm-up: 3 steps, then 5, then 7
+    for step in range(1, 25):
+        f = torch.tensor([0.1 * step, -1.0], requires_grad=True)
         loss = fence(a=f)
-        assert loss.item() == pytest.approx(expected * 0.1 * call, rel=1e-5)  # by the multiplier before the update
-        if call in due:
-            expected += 0.1 * call / 2  # the mean over this call's two entries, of which one is violated
-            seen.append(call)
-        assert fence.multipliers["a"].item() == pytest.approx(expected, rel=1e-5)
-        fence.step()  # an epoch's end changes nothing
+        assert loss.item() == pytest.approx(expected * 0.1 * step, rel=1e-5)  # by the multiplier before the update
+        if step in due:
+            expected += 0.1 * step / 2  # the mean over this call's two entries, of which one is violated
+            seen.append(step)
+        fence.step()
         assert fence.multipliers["a"].item() == pytest.approx(expected, rel=1e-5)
     assert seen == due
 
 
 def test_relu_lagrangian_once_an_epoch_with_warm_up() -> None:
-    fence = rf.ReLULagrangian(dual_lr=1.0, interval=None, warmup=2, initial=0.5)
+    fence = rf.ReLULagrangian(dual_lr=1.0, warmup=2, initial=0.5, shared=True)
     seen = []
     for _ in range(4):
         fence(a=torch.tensor([1.0, -7.0], requires_grad=True))
@@ -178,10 +289,11 @@ def test_relu_lagrangian_once_an_epoch_with_warm_up() -> None:
     assert seen == [0.5, 0.5, 1.0, 1.5]
 
 
-def test_relu_lagrangian_is_shared_unless_told_otherwise() -> None:
-    assert "shared" in str(rf.ReLULagrangian())
+def test_methods_say_whose_their_multipliers_are() -> None:
+    assert "each data point" in str(rf.ReLULagrangian())
     assert "each of 5 samples" in str(rf.ReLULagrangian(samples=5))
-    assert "per entry" in str(rf.ReLULagrangian(shared=False))
+    assert "per entry" in str(rf.ReLULagrangian(same_rows=True))
+    assert "shared" in str(rf.ReLULagrangian(shared=True))
 
 
 def test_a_shared_multiplier_on_both_sides_would_cancel() -> None:
@@ -195,12 +307,19 @@ def test_a_shared_multiplier_on_both_sides_would_cancel() -> None:
 
 
 def test_the_dual_step_does_not_disturb_a_graph_in_flight() -> None:
-    fence = rf.Lagrangian(1.0, initial=1.0)
+    fence = rf.Lagrangian(1.0, initial=1.0, same_rows=True)
     f = torch.tensor([2.0], requires_grad=True)
     loss = fence(a=f)
+    held = fence.multipliers["a"]
     fence.step()
     loss.backward()
     assert f.grad.tolist() == [1.0]
+    assert fence.multipliers["a"].tolist() == [3.0]
+    assert fence.multipliers["a"] is not held
+    fence(a=f).backward()
+    held = fence.multipliers["a"]
+    fence.step()  # nobody holds the old ones now: no memory for new ones
+    assert fence.multipliers["a"] is held
 
 
 def test_the_summary_leaves_out_padding() -> None:
@@ -222,9 +341,9 @@ def test_the_summary_leaves_out_padding() -> None:
 @pytest.mark.parametrize(
     "fence_of",
     [
-        lambda rate, first: rf.Lagrangian(rate, initial=first),
-        lambda rate, first: rf.ReLULagrangian(rate, interval=None, initial=first),
-        lambda rate, first: rf.AugmentedLagrangian(rate, initial=first),
+        lambda rate, first: rf.Lagrangian(rate, initial=first, same_rows=True),
+        lambda rate, first: rf.ReLULagrangian(rate, initial=first, same_rows=True),
+        lambda rate, first: rf.AugmentedLagrangian(rate, initial=first, same_rows=True),
     ],
     ids=["Lagrangian", "ReLU Lagrangian", "augmented"],
 )
@@ -256,3 +375,240 @@ def path_of(fence: rf.Method) -> Tensor:
         fence.step()
         path.append(x.detach().clone())
     return torch.stack(path)
+
+
+# Equalities: one signed multiplier
+
+
+def test_an_equality_has_one_multiplier_of_either_sign() -> None:
+    fence = rf.Lagrangian(dual_lr=0.5)
+    value, target = torch.tensor([3.0, 1.0, 2.0], requires_grad=True), torch.tensor([1.0, 4.0, 2.0])
+    for step in range(1, 4):
+        fence(a=rf.equal(value, target), index=torch.arange(3))
+        fence.step()
+        assert fence.multipliers["a"].tolist() == [step * 1.0, step * -1.5, 0.0]
+    loss = fence(a=rf.equal(value, target), index=torch.arange(3))
+    (gradient,) = torch.autograd.grad(loss, value)
+    assert gradient.tolist() == [3.0, -4.5, 0.0]
+    assert loss.item() == 3.0 * 2.0 + -4.5 * -3.0
+    duals = fence.duals(a=rf.equal(value, target), index=torch.arange(3))["a"]
+    assert duals.tolist() == [[0.0, 3.0], [4.5, 0.0], [0.0, 0.0]]  # (below, above): never negative, never both
+
+
+def test_an_equality_with_tolerance_relaxes_inside_of_it() -> None:
+    """|v - 1| <= 0.5: λ grows by what is beyond, falls back to 0 inside, and does not pass it."""
+    fence = rf.Lagrangian(dual_lr=1.0)
+    trace = []
+    for value in (3.0, 3.0, 1.2, 1.0, -2.0, 1.0):
+        fence(a=rf.equal(torch.tensor(value, requires_grad=True), 1.0, 0.5))
+        fence.step()
+        trace.append(round(fence.multipliers["a"].item(), 5))
+    assert trace == [1.5, 3.0, 2.7, 2.2, -0.3, 0.0]
+
+
+@pytest.mark.parametrize("tensor", [False, True])
+def test_a_between_whose_sides_meet_does_not_ratchet(tensor: bool) -> None:
+    """low = high is an equality in all but name: of the two multipliers only the difference may move, and once."""
+    bound = torch.tensor([1.0, 1.0]) if tensor else 1.0
+    fence, signed = rf.Lagrangian(dual_lr=1.5, same_rows=True), rf.Lagrangian(dual_lr=1.5, same_rows=True)
+    x, y = (torch.zeros(2, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    for _ in range(1000):
+        (gradient,) = torch.autograd.grad(x.square().sum() + fence(a=rf.between(x, bound, bound)), x)
+        x = (x - 0.1 * gradient).detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(y.square().sum() + signed(a=rf.equal(y, bound)), y)
+        y = (y - 0.1 * gradient).detach().requires_grad_()
+        fence.step()
+        signed.step()
+    torch.testing.assert_close(x, y)
+    torch.testing.assert_close(y.detach(), torch.ones(2, dtype=torch.float64), rtol=0.0, atol=1e-10)
+    low, high = fence.multipliers["a"].unbind(dim=-1)
+    torch.testing.assert_close(high - low, signed.multipliers["a"])
+
+
+def test_a_shared_augmented_equality_and_a_relu_one_by_hand() -> None:
+    augmented = rf.AugmentedLagrangian(rho=2.0, shared=True, initial=0.5)
+    value = torch.tensor([1.0, 4.0], requires_grad=True)
+    mean = 2.5 - 1.0
+    loss = augmented(a=rf.equal(value, 1.0))
+    assert loss.item() == pytest.approx(2 * (0.5 * mean + 2.0 * mean**2 / 2))
+    assert torch.autograd.grad(loss, value)[0].tolist() == pytest.approx([0.5 + 2.0 * mean] * 2)
+    augmented.step()
+    assert augmented.multipliers["a"].item() == pytest.approx(0.5 + 2.0 * mean)
+    relu = rf.ReLULagrangian(1.0, initial=0.5, same_rows=True)
+    loss = relu(a=rf.equal(value, 2.0, 0.25))
+    assert loss.item() == pytest.approx(0.5 * (0.75 + 1.75))
+    assert torch.autograd.grad(loss, value)[0].tolist() == [-0.5, 0.5]
+    relu.step()
+    assert relu.multipliers["a"].tolist() == [1.25, 2.25]
+
+
+# What moves λ
+
+
+def scalar_nupi(errors: list[float], lr: float, kp: float, ki: float, nu: float) -> list[float]:
+    """The recursion of Sohrabi et al. for one multiplier, written out."""
+    multiplier, smoothed, trace = 0.0, None, []
+    for error in errors:
+        before = error if smoothed is None else smoothed
+        smoothed = nu * before + (1 - nu) * error
+        multiplier = max(0.0, multiplier + lr * (ki * error + kp * (smoothed - before)))
+        trace.append(multiplier)
+    return trace
+
+
+def test_nupi_follows_its_recursion_row_by_row() -> None:
+    """Rows begin when they are seen: the second one only at the third step."""
+    make = partial(rf.NuPI, lr=0.3, kp=4.0, ki=0.5, nu=0.25)
+    fence = rf.Lagrangian(dual_optimiser=make)
+    errors = {0: [2.0, 1.0, 0.5, -0.5, 1.5], 1: [3.0, -1.0, 2.0]}
+    trace: dict[int, list[float]] = {0: [], 1: []}
+    for step in range(5):
+        rows = [0, 1] if step >= 2 else [0]
+        f = torch.tensor([errors[row][step if row == 0 else step - 2] for row in rows], requires_grad=True)
+        fence(a=f, index=torch.tensor(rows))
+        fence.step()
+        for row in rows:
+            trace[row].append(fence.multipliers["a"][row].item())
+    for row, found in trace.items():
+        assert found == pytest.approx(scalar_nupi(errors[row], 0.3, 4.0, 0.5, 0.25), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(torch.optim.SGD, lr=0.3, momentum=0.9),
+        partial(torch.optim.SGD, lr=0.3, maximize=True),
+        partial(torch.optim.Adam, lr=0.1),
+        partial(torch.optim.RMSprop, lr=0.1),
+        partial(torch.optim.Adagrad, lr=0.5),
+    ],
+    ids=["momentum", "maximize", "Adam", "RMSprop", "Adagrad"],
+)
+@pytest.mark.parametrize("options", [{"same_rows": True}, {"shared": True}, {}])
+def test_any_optimiser_of_torch_moves_the_multipliers(make, options: dict) -> None:
+    """The same optimiser on a parameter of its own, given -f for a gradient and clamped after each step."""
+    fence = rf.Lagrangian(dual_optimiser=make, **options)
+    reference = torch.nn.Parameter(torch.zeros(() if "shared" in options else 3))
+    optimiser = make([reference])
+    sign = 1.0 if "maximize" in make.keywords else -1.0
+    index = None if options else torch.arange(3)
+    for seed in range(6):
+        f = torch.randn(3, generator=torch.Generator().manual_seed(seed)) + 0.3
+        fence(a=f.clone().requires_grad_(), index=index)
+        fence.step()
+        reference.grad = sign * (f.mean() if "shared" in options else f)
+        optimiser.step()
+        with torch.no_grad():
+            reference.clamp_(min=0.0)
+        torch.testing.assert_close(fence.multipliers["a"], reference.detach())
+    assert (reference > 0).any()
+
+
+def test_rows_that_are_not_seen_do_not_drift_by_momentum() -> None:
+    fence = rf.Lagrangian(dual_optimiser=partial(torch.optim.Adam, lr=0.1))
+    fence(a=torch.ones(3, requires_grad=True), index=torch.arange(3))
+    fence.step()
+    before = fence.multipliers["a"].clone()
+    fence(a=torch.ones(1, requires_grad=True), index=torch.tensor([1]))
+    fence.step()
+    assert torch.equal(fence.multipliers["a"][[0, 2]], before[[0, 2]])
+    assert fence.multipliers["a"][1] > before[1]
+    assert set(fence.dual_optimisers) == {"a"}
+
+
+def test_a_cap_on_multipliers_and_restarts() -> None:
+    capped = rf.Lagrangian(1.0, max_multiplier=2.5, same_rows=True)
+    restarted = rf.Lagrangian(1.0, restart=True, same_rows=True)
+    trace = []
+    for f in (1.0, 1.0, 1.0, -0.1, 1.0):
+        for fence in (capped, restarted):
+            fence(a=torch.tensor([f], requires_grad=True))
+            fence.step()
+        trace.append((round(capped.multipliers["a"].item(), 5), restarted.multipliers["a"].item()))
+    assert trace == [(1.0, 1.0), (2.0, 2.0), (2.5, 3.0), (2.4, 0.0), (2.5, 1.0)]
+    both = rf.Lagrangian(10.0, max_multiplier=2.5)
+    both(a=rf.equal(torch.tensor(-1.0, requires_grad=True), 1.0))
+    both.step()
+    assert both.multipliers["a"].item() == -2.5
+
+
+def test_a_network_gives_the_multipliers() -> None:
+    """λ(x) = softplus(a x + b): the loss is by its answers, and its weights ascend the mean of λ f."""
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Softplus())
+    twin = copy.deepcopy(network)
+    fence = rf.Lagrangian(dual_lr=0.5, multiplier=network)
+    x, f = torch.randn(6, 2), torch.randn(6, requires_grad=True)
+    for _ in range(3):
+        loss = fence(a=f, index=x)
+        torch.testing.assert_close(loss, (twin(x)[:, 0].detach() * f).sum())
+        loss.backward()
+        assert all(one.grad is None for one in network.parameters())
+        fence.step()
+        mean = (twin(x)[:, 0] * f.detach()).mean()
+        for parameter, gradient in zip(
+            twin.parameters(), torch.autograd.grad(mean, list(twin.parameters())), strict=True
+        ):
+            with torch.no_grad():
+                parameter.add_(gradient, alpha=0.5)
+        for one, other in zip(network.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(one, other)
+    assert list(fence.parameters()) == []  # nobody else's optimiser takes it along
+    resumed = rf.Lagrangian(dual_lr=0.5, multiplier=copy.deepcopy(twin))
+    fence(a=f, index=x)
+    resumed.load_state_dict(fence.state_dict())
+    for one in (fence, resumed):
+        one.step()
+    torch.testing.assert_close(resumed.duals(a=f, index=x), fence.duals(a=f, index=x), rtol=0.0, atol=0.0)
+
+
+def test_a_network_that_cannot_be_used_is_refused() -> None:
+    x, f = torch.randn(6, 2), torch.randn(6, requires_grad=True)
+    line = torch.nn.Linear(2, 1)
+    with torch.no_grad():
+        line.bias.fill_(-100.0)
+    with pytest.raises(ValueError, match=r"answered -\d.*must not be negative: end it with torch.nn.Softplus"):
+        rf.Lagrangian(multiplier=line)(a=f, index=x)
+    rf.Lagrangian(multiplier=line)(a=rf.equal(f, 0.0), index=x)  # an equality's λ may be
+    with pytest.raises(ValueError, match=r"answered \[6, 3\], but the residual needs \[6\]"):
+        rf.Lagrangian(multiplier=torch.nn.Linear(2, 3))(a=f, index=x)
+    with pytest.raises(TypeError, match=r"index= must hold what it reads of each row.*got torch.int64"):
+        rf.Lagrangian(multiplier=line)(a=f, index=torch.arange(6))
+    with pytest.raises(ValueError, match="'a' has no parameter to train"):
+        rf.Lagrangian(multiplier=torch.nn.ReLU())(a=f, index=x)
+    with pytest.raises(TypeError, match="multiplier must be a torch.nn.Module, got function"):
+        rf.Lagrangian(multiplier=lambda x: x)
+
+
+# Looking at λ, and changing it
+
+
+def test_multipliers_put_in_place_act() -> None:
+    """D9: an assignment is not ignored."""
+    for options, index in (({"same_rows": True}, None), ({}, torch.arange(2)), ({"shared": True}, None)):
+        fence = rf.Lagrangian(1.0, **options)
+        f = torch.tensor([2.0, 4.0], requires_grad=True)
+        fence(a=f, index=index)
+        new = torch.tensor(3.0) if options.get("shared") else torch.tensor([3.0, 3.0])
+        fence.multipliers["a"] = new
+        assert fence(a=f, index=index).item() == 18.0
+        fence.multipliers["a"].mul_(2.0)
+        assert fence(a=f, index=index).item() == 36.0
+        fence.step()
+        assert fence.multipliers["a"].mean().item() == 9.0
+        for bad, message in (
+            (-new, "must not be negative.*lowest is -3"),
+            (new * torch.nan, "must be finite"),
+            (torch.ones(5), r"shape .*got torch.float32 \[5\]"),
+            (1.0, "got float"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                fence.multipliers["a"] = bad
+        with pytest.raises(KeyError, match="no constraint is called 'b'; there are: 'a'"):
+            fence.multipliers["b"] = new
+        with pytest.raises(TypeError, match="cannot be deleted"):
+            del fence.multipliers["a"]
+    equality = rf.Lagrangian(1.0)
+    equality(a=rf.equal(torch.tensor(1.0, requires_grad=True), 0.0))
+    equality.multipliers["a"] = torch.tensor(-3.0)
+    assert equality.multipliers["a"].item() == -3.0

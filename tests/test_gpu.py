@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import pytest
 import torch
 
 import ringfence as rf
+from registry import METHODS
 
 pytestmark = pytest.mark.gpu
 
-FENCES: dict[str, Callable[..., rf.Method]] = {
-    "barrier": lambda **o: rf.LogBarrier(t=3.0, **o),
-    "penalty": lambda **o: rf.Penalty(**o),
-    "Lagrangian": lambda **o: rf.Lagrangian(0.5, samples=32, **o),
-    "Lagrangian shared": lambda **o: rf.Lagrangian(0.5, shared=True, **o),
-    "ReLU Lagrangian": lambda **o: rf.ReLULagrangian(0.5, interval=2, **o),
-    "augmented": lambda **o: rf.AugmentedLagrangian(0.5, samples=32, **o),
-}
 
-
-@pytest.fixture
-def strict_about_stalls() -> Iterator[None]:
-    """Any operation that makes the host wait for the GPU raises."""
-    torch.cuda.set_sync_debug_mode("error")
-    yield
-    torch.cuda.set_sync_debug_mode("default")
+def made(name: str, **options: object) -> rf.Method:
+    """The method, with its data points declared where it keeps a row for each: growing means asking the GPU."""
+    entry = METHODS[name]
+    return entry.make(**({"samples": 32} if entry.by_rows else {}), **options)
 
 
 def batch(device: str, seed: int = 0) -> tuple[torch.Tensor, dict[str, rf.Residual], torch.Tensor]:
@@ -39,31 +27,33 @@ def batch(device: str, seed: int = 0) -> tuple[torch.Tensor, dict[str, rf.Residu
     return value, named, index
 
 
-@pytest.mark.parametrize("name", FENCES)
+@pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_a_training_call_never_stalls(name: str, reduction: str) -> None:
-    fence = FENCES[name](reduction=reduction)
+    fence, entry = made(name, reduction=reduction), METHODS[name]
     value, named, index = batch("cuda")
-    fence(**named, index=index).backward()  # the first call makes the state
+    fence(**named, index=entry.index(index)).backward()  # the first call makes the state
     data = [batch("cuda", seed) for seed in range(5)]
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
         for value, named, index in data:
             again = {"size": rf.between(value, -1.0, torch.ones_like(value)), "place": named["place"]}
-            fence(**again, index=index).backward()
+            fence(**again, index=entry.index(index)).backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
     fence.step()
 
 
-@pytest.mark.parametrize("name", FENCES)
-def test_same_numbers_as_on_the_cpu(name: str) -> None:
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("declared", [True, False])
+def test_same_numbers_as_on_the_cpu(name: str, declared: bool) -> None:
     results = []
     for device in ("cpu", "cuda"):
-        fence, losses, gradients = FENCES[name](), [], []
+        fence, losses, gradients = made(name) if declared else METHODS[name].make(), [], []
         for seed in range(6):
             value, named, index = batch(device, seed)
+            index = METHODS[name].index(index % 20)
             loss = fence(**named, index=index)
             losses.append(loss.item())
             gradients.append(torch.autograd.grad(loss, value)[0].cpu())
@@ -142,6 +132,32 @@ def test_autocast_and_grad_scaler() -> None:
         scaler.step(optimiser)
         scaler.update()
         fence.step()
+
+
+def test_an_overflow_of_float16_leaves_multipliers_alone() -> None:
+    fence = rf.Lagrangian(1.0, samples=4, initial=0.5)
+    index = torch.arange(4, device="cuda")
+    good = torch.ones(4, dtype=torch.float16, device="cuda", requires_grad=True)
+    fence(a=good * 2, index=index)
+    fence.step()
+    assert fence.multipliers["a"].tolist() == [2.5] * 4
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        fence(a=good * torch.tensor([1.0, 60000.0, 1.0, 1.0], device="cuda").half() * 4, index=index)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    fence.step()
+    assert fence.multipliers["a"].tolist() == [2.5] * 4
+
+
+def test_a_step_in_place_does_not_disturb_a_graph_in_flight() -> None:
+    fence = rf.Lagrangian(1.0, initial=1.0, same_rows=True)
+    f = torch.tensor([2.0], device="cuda", requires_grad=True)
+    loss = fence(a=f)
+    fence.step()
+    loss.backward()
+    assert f.grad.tolist() == [1.0]
+    assert fence.multipliers["a"].tolist() == [3.0]
 
 
 def test_inductor_compiles_the_loss() -> None:

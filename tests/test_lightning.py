@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -42,6 +43,20 @@ def test_steps_each_epoch_and_logs_the_monitor(pl: ModuleType, tmp_path: Path) -
     assert run.callback_metrics["fence/satisfaction"].item() == pytest.approx((f <= 0).double().mean().item())
     assert run.callback_metrics["fence/worst/size"].item() == pytest.approx(f.max().clamp(min=0).item(), abs=1e-6)
     assert 0.0 <= run.callback_metrics["fence/stability"].item() <= 1.0
+
+
+@pytest.mark.parametrize(("accumulate", "steps"), [(1, 12), (2, 6)])
+def test_steps_each_iteration_if_asked(pl: ModuleType, tmp_path: Path, accumulate: int, steps: int) -> None:
+    """Three epochs of four batches; where gradients are accumulated, after each step of the optimiser."""
+    model = module(pl, rf.LogBarrier(t=2.0, mu=1.25))
+    trainer(pl, tmp_path, FenceCallback(every="step"), 3, accumulate_grad_batches=accumulate).fit(
+        model, loader(), loader()
+    )
+    assert model.fence.steps == steps
+    expected = [2.0 * 1.25 ** (batch // accumulate) for batch in range(12)]
+    assert model.t_seen == pytest.approx(expected)
+    with pytest.raises(ValueError, match="every must be 'epoch' or 'step', got 'batch'"):
+        FenceCallback(every="batch")
 
 
 def test_the_sanity_check_is_no_epoch(pl: ModuleType, tmp_path: Path) -> None:
@@ -105,8 +120,12 @@ def test_a_checkpoint_of_another_run_is_not_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize("saved", ["after the epoch", "during validation"])
 @pytest.mark.parametrize(
     "make",
-    [lambda: rf.LogBarrier(t=2.0, mu=2.0), lambda: rf.Lagrangian(dual_lr=0.5, samples=16)],
-    ids=["barrier", "Lagrangian"],
+    [
+        lambda: rf.LogBarrier(t=2.0, mu=2.0),
+        lambda: rf.Lagrangian(dual_lr=0.5),
+        lambda: rf.Lagrangian(dual_optimiser=partial(rf.NuPI, lr=0.5, kp=2.0)),
+    ],
+    ids=["barrier", "Lagrangian", "nuPI"],
 )
 def test_resumes_identically(pl: ModuleType, tmp_path: Path, make, saved: str) -> None:
     """Whether the checkpoint was taken before or after the fence's step of its epoch."""

@@ -4,37 +4,21 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import ringfence as rf
+from registry import METHODS, Entry
 
-# one call site for all methods, index and all
-pytestmark = pytest.mark.filterwarnings("ignore:index= is ignored with one multiplier per entry:UserWarning")
-
-METHODS: dict[str, Callable[..., rf.Method]] = {
-    "barrier": lambda **o: rf.LogBarrier(t=3.0, mu=1.5, **o),
-    "quadratic penalty": lambda **o: rf.Penalty(strength=2.0, mu=1.5, **o),
-    "linear penalty": lambda **o: rf.Penalty(strength=2.0, power=1, **o),
-    "Lagrangian": lambda **o: rf.Lagrangian(dual_lr=0.5, **o),
-    "Lagrangian per sample": lambda **o: rf.Lagrangian(dual_lr=0.5, samples=20, **o),
-    "Lagrangian shared": lambda **o: rf.Lagrangian(dual_lr=0.5, shared=True, **o),
-    "ReLU Lagrangian": lambda **o: rf.ReLULagrangian(dual_lr=0.5, interval=1, **o),
-    "ReLU Lagrangian per sample": lambda **o: rf.ReLULagrangian(dual_lr=0.5, interval=None, samples=20, **o),
-    "augmented": lambda **o: rf.AugmentedLagrangian(rho=0.7, mu=1.5, **o),
-    "augmented per sample": lambda **o: rf.AugmentedLagrangian(rho=0.7, samples=20, **o),
-    "augmented shared": lambda **o: rf.AugmentedLagrangian(rho=0.7, shared=True, **o),
-}
-# Methods whose state does not depend on which rows share a call: all but those with a multiplier per entry.
-ANY_ROWS = [name for name in METHODS if name not in ("Lagrangian", "augmented")]
 INDEX = torch.tensor([3, 17, 0, 9])
+# what a method makes of a row does not depend on which rows share its call
+ANY_ROWS = [name for name, entry in METHODS.items() if not entry.same_rows and name != "augmented, shared"]
 
 
 @pytest.fixture(params=METHODS)
-def make(request: pytest.FixtureRequest) -> Callable[..., rf.Method]:
+def entry(request: pytest.FixtureRequest) -> Entry:
     return METHODS[request.param]
 
 
@@ -47,31 +31,35 @@ def residuals(seed: int = 0) -> tuple[Tensor, Tensor, dict[str, rf.Residual]]:
     return size, place, {"size": rf.between(size, -0.5, 0.5, mask=mask), "place": rf.at_most(place, 0.2)}
 
 
-def warmed(fence: rf.Method, steps: int = 2) -> rf.Method:
+def warmed(entry: Entry, steps: int = 2, **options: object) -> rf.Method:
     """Some steps in, so that multipliers are not all zero."""
+    return warm(entry, entry.make(**options), steps)
+
+
+def warm(entry: Entry, fence: rf.Method, steps: int = 2) -> rf.Method:
     for seed in range(1, steps + 1):
-        fence(**residuals(seed)[2], index=INDEX)
+        fence(**residuals(seed)[2], index=entry.index(INDEX))
         fence.step()
     return fence
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean", "batchmean"])
-def test_duals_are_the_derivative_of_the_loss(make: Callable[..., rf.Method], reduction: str) -> None:
-    fence = warmed(make(weights={"size": 0.3}, reduction=reduction))
+def test_duals_are_the_derivative_of_the_loss(entry: Entry, reduction: str) -> None:
+    fence = warmed(entry, weights={"size": 0.3}, reduction=reduction)
     _, _, named = residuals()
     leaves = {name: residual.f.detach().requires_grad_() for name, residual in named.items()}
     again = {name: rf.Residual(leaves[name], named[name].two_sided, named[name].ragged) for name in named}
-    duals = fence.duals(**named, index=INDEX)  # before the call, which may take a dual step
-    gradients = torch.autograd.grad(fence(**again, index=INDEX), list(leaves.values()))
+    duals = fence.duals(**named, index=entry.index(INDEX))
+    gradients = torch.autograd.grad(fence(**again, index=entry.index(INDEX)), list(leaves.values()))
     for (name, dual), gradient in zip(duals.items(), gradients, strict=True):
         torch.testing.assert_close(dual, gradient, rtol=1e-14, atol=1e-14, msg=name)
         assert (dual >= 0).all()
     assert (duals["size"][:, 2] == 0).all()
 
 
-def test_weights_and_reductions_multiply(make: Callable[..., rf.Method]) -> None:
+def test_weights_and_reductions_multiply(entry: Entry) -> None:
     def loss(**options: object) -> float:
-        return warmed(make(**options))(**residuals()[2], index=INDEX).item()
+        return warmed(entry, **options)(**residuals()[2], index=entry.index(INDEX)).item()
 
     both, size = loss(), loss(weights={"place": 0.0})
     weighted = loss(weights={"size": 3.0, "place": 2.0})
@@ -84,7 +72,7 @@ def test_weights_and_reductions_multiply(make: Callable[..., rf.Method]) -> None
 @pytest.mark.parametrize("name", ANY_ROWS)
 def test_the_loss_is_a_sum_over_rows(name: str) -> None:
     """Splitting the rows of a batch splits the loss: nothing is averaged or counted twice."""
-    fence = warmed(METHODS[name]()).eval()
+    fence = warmed(METHODS[name]).eval()
     _, _, named = residuals()
     whole = fence(**named, index=INDEX)
     assert whole.shape == ()
@@ -95,38 +83,85 @@ def test_the_loss_is_a_sum_over_rows(name: str) -> None:
     torch.testing.assert_close(whole, torch.stack(parts).sum())
 
 
-def scalar_phi(name: str, f: float, multiplier: float) -> float:
-    """Each method's term for one residual, written out: t = 3, γ = 2, ρ = 0.7, λ = 0.4."""
-    if name == "barrier":
-        return -math.log(-f) / 3 if f <= -1 / 9 else 3 * f - math.log(1 / 9) / 3 + 1 / 3
-    if name == "quadratic penalty":
-        return 2 * max(f, 0) ** 2
-    if name == "linear penalty":
-        return 2 * max(f, 0)
-    if name.startswith("Lagrangian"):
-        return multiplier * f
-    if name.startswith("ReLU"):
-        return multiplier * max(f, 0)
-    return (max(0, multiplier + 0.7 * f) ** 2 - multiplier**2) / (2 * 0.7)
+@pytest.mark.parametrize("name", METHODS)
+def test_the_loss_is_its_formula(name: str) -> None:
+    entry = METHODS[name]
+    options = {"initial": 0.4} if entry.dual else {}
+    values = [-2.0, -0.5, -0.05, 0.3]
+    loss = entry.make(**options)(
+        a=torch.tensor(values, dtype=torch.float64, requires_grad=True), index=entry.index(INDEX)
+    )
+    if name == "augmented, shared":  # about the mean of the four
+        expected = 4 * entry.phi(sum(values) / 4, 0.4)
+    else:
+        expected = sum(entry.phi(f, 0.4) for f in values)
+    assert loss.item() == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_loss_is_its_formula(name: str) -> None:
-    options = {} if name in ("barrier", "quadratic penalty", "linear penalty") else {"initial": 0.4}
-    values = [-2.0, -0.5, -0.05, 0.3]
-    loss = METHODS[name](**options)(a=torch.tensor(values, dtype=torch.float64, requires_grad=True), index=INDEX)
-    assert loss.item() == pytest.approx(sum(scalar_phi(name, f, 0.4) for f in values), rel=1e-12)
+@pytest.mark.parametrize("count", [5, 20_000])
+def test_many_residuals_and_few_are_computed_alike(name: str, count: int) -> None:
+    """From some number on value and slope come from one pass; plain operations in float64 are the reference."""
+    entry = METHODS[name]
+    f = torch.randn(count, generator=torch.Generator().manual_seed(3))
+    index = torch.arange(count) % 20
+    options = {"initial": 0.4} if entry.dual else {}
+    if name == "Lagrangian, samples declared":
+        options["samples"] = 20
+    x = f.clone().requires_grad_()
+    loss = entry.make(**options)(a=x, index=entry.index(index))
+    exact = f.double().requires_grad_()
+    values = exact if name != "augmented, shared" else exact.mean().expand(count)
+    reference = torch.stack([_phi(name, values, 0.4)]).sum()
+    torch.testing.assert_close(loss.double(), reference, rtol=1e-5, atol=1e-3)
+    (gradient,), (expected,) = torch.autograd.grad(loss, x), torch.autograd.grad(reference, exact)
+    torch.testing.assert_close(gradient.double(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_observe_is_there_for_every_method(make: Callable[..., rf.Method]) -> None:
-    fence = make()
-    fence.observe(a=torch.ones(4), index=INDEX)
+def _phi(name: str, f: Tensor, multiplier: float) -> Tensor:
+    """The registry's scalar formulas on a tensor, by torch's plain operations."""
+    if name.startswith("barrier"):
+        inside = torch.where(f <= -1 / 9, f, -1.0)
+        return torch.where(f <= -1 / 9, -torch.log(-inside) / 3, 3 * f - math.log(1 / 9) / 3 + 1 / 3).sum()
+    if "penalty" in name:
+        return 2 * (f.clamp(min=0) ** (2 if "quadratic" in name else 1)).sum()
+    if name.startswith("augmented"):
+        return ((multiplier + 0.7 * f).clamp(min=0) ** 2 - multiplier**2).sum() / 1.4
+    return multiplier * (f.clamp(min=0) if name.startswith("ReLU") else f).sum()
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("count", [5, 20_000])
+def test_gradients_of_gradients(name: str, count: int) -> None:
+    """A Hessian-vector product, against a difference of gradients."""
+    entry = METHODS[name]
+    fence = entry.make(**({"initial": 0.4} if entry.dual else {})).eval()
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(count, dtype=torch.float64, generator=generator).requires_grad_()
+    direction = torch.randn(count, dtype=torch.float64, generator=generator)
+    index = entry.index(torch.arange(count) % 20)
+
+    def gradient(at: Tensor) -> Tensor:
+        return torch.autograd.grad(fence(a=at.square() - 0.5, index=index), at, create_graph=True)[0]
+
+    (product,) = torch.autograd.grad(gradient(x) @ direction, x)
+    step = 1e-6
+    ahead, behind = ((x + sign * step * direction).detach().requires_grad_() for sign in (1, -1))
+    difference = (gradient(ahead) - gradient(behind)).detach() / (2 * step)
+    smooth = (product - difference).abs() < 1e-3 * (1 + product.abs())  # a few entries lie on a kink
+    assert smooth.double().mean() > 0.99
+
+
+def test_observe_is_there_for_every_method(entry: Entry) -> None:
+    fence = entry.make()
+    fence.observe(a=torch.ones(4), index=entry.index(INDEX))
     fence.step()
 
 
-def test_plain_tensors_are_residuals(make: Callable[..., rf.Method]) -> None:
+def test_plain_tensors_are_residuals(entry: Entry) -> None:
     f = torch.tensor([-1.0, 0.5, 2.0, 0.0], requires_grad=True)
-    torch.testing.assert_close(make()(a=f, index=INDEX), make()(a=rf.at_most(f, 0.0), index=INDEX))
+    plain, wrapped = (entry.make()(a=a, index=entry.index(INDEX)) for a in (f, rf.at_most(f, 0.0)))
+    torch.testing.assert_close(plain, wrapped)
 
 
 def test_dataset_level_scalars_work() -> None:
@@ -143,12 +178,12 @@ def test_dataset_level_scalars_work() -> None:
         assert fence.duals(rate=rf.at_most(rate, 0.3))["rate"].shape == ()
 
 
-def test_half_precision_residuals_give_a_float32_loss(make: Callable[..., rf.Method]) -> None:
+def test_half_precision_residuals_give_a_float32_loss(entry: Entry) -> None:
     f = torch.tensor([-300.0, 500.0, 60000.0, 0.0], dtype=torch.float16, requires_grad=True)
-    fence = make()
-    fence(a=f, index=INDEX)
+    fence = entry.make()
+    fence(a=f, index=entry.index(INDEX))
     fence.step()
-    loss = fence(a=f, index=INDEX)
+    loss = fence(a=f, index=entry.index(INDEX))
     assert loss.dtype == torch.float32
     assert torch.isfinite(loss)
 
@@ -174,17 +209,68 @@ def test_t_may_be_a_function_of_the_step() -> None:
     assert seen == [1.0, 2.0, 5.0, 10.0, 12.0]
 
 
-def test_strength_and_rho_grow_alike() -> None:
-    penalty, augmented = (
-        rf.Penalty(strength=1.0, mu=10.0, max_strength=50.0),
-        rf.AugmentedLagrangian(rho=1.0, mu=2.0),
-    )
-    x = torch.ones(2, requires_grad=True)
+def test_strength_grows_like_t() -> None:
+    penalty = rf.Penalty(strength=1.0, mu=10.0, max_strength=50.0)
     for _ in range(2):
         penalty.step()
-        augmented(a=x)
-        augmented.step()
-    assert (penalty.strength, augmented.rho) == (50.0, 4.0)
+    assert penalty.strength == 50.0
+
+
+def test_rho_grows_only_while_the_violation_does_not_fall() -> None:
+    """Beyond 9/10 of the step before it counts as not falling; what is satisfied never does."""
+    fence = rf.AugmentedLagrangian(rho=1.0, mu=2.0, max_rho=5.0)
+    rho = []
+    for violation in (1.0, 0.5, 0.49, 0.1, 0.2, 0.2, -1.0, -1.0):
+        fence(a=torch.tensor(violation, requires_grad=True) * 1.0)
+        fence.step()
+        rho.append(fence.rho)
+    assert rho == [1.0, 1.0, 2.0, 2.0, 4.0, 5.0, 5.0, 5.0]
+
+
+def test_rho_grows_for_the_constraint_that_is_stuck_alone() -> None:
+    fence = rf.AugmentedLagrangian(rho={"stuck": 1.0, "falling": 1.0}, mu=2.0)
+    for number in range(4):
+        stuck, falling = torch.tensor(1.0, requires_grad=True) * 1.0, torch.tensor(0.5**number)
+        fence(stuck=stuck, falling=falling)
+        fence.step()
+    assert fence.rho == {"stuck": 8.0, "falling": 1.0}
+    assert fence.summary()["rho/stuck"] == 8.0
+
+
+# Settings by constraint name
+
+
+@pytest.mark.parametrize(
+    ("by_name", "alone"),
+    [
+        (lambda v: rf.LogBarrier(t=v, mu=1.5), (2.0, 7.0)),
+        (lambda v: rf.Penalty(strength=v, mu=1.5), (2.0, 7.0)),
+        (lambda v: rf.Lagrangian(dual_lr=v, same_rows=True), (0.2, 0.7)),
+        (lambda v: rf.Lagrangian(initial=v, same_rows=True), (0.2, 0.7)),
+        (lambda v: rf.Lagrangian(1.0, max_multiplier=v, same_rows=True), (0.2, 0.7)),
+        (lambda v: rf.ReLULagrangian(dual_lr=v, same_rows=True), (0.2, 0.7)),
+        (lambda v: rf.AugmentedLagrangian(rho=v, same_rows=True), (0.2, 0.7)),
+        (lambda v: rf.AugmentedLagrangian(1.0, dual_lr=v, same_rows=True), (0.2, 0.7)),
+    ],
+    ids=["t", "strength", "dual_lr", "initial", "max", "relu dual_lr", "rho", "augmented dual_lr"],
+)
+def test_a_setting_by_name_is_two_methods_in_one(by_name, alone: tuple[float, float]) -> None:
+    _, _, named = residuals()
+    both, first, second = by_name({"size": alone[0], "place": alone[1]}), by_name(alone[0]), by_name(alone[1])
+    for _ in range(3):
+        total = both(**named)
+        parts = first(size=named["size"]) + second(place=named["place"])
+        torch.testing.assert_close(total, parts)
+        for fence in (both, first, second):
+            fence.step()
+    twin = by_name({"size": alone[0], "place": alone[1]})
+    twin.load_state_dict(both.state_dict())
+    torch.testing.assert_close(twin(**named), both(**named))
+    assert "size: " in str(both) or "max" in str(by_name) or both.summary()
+
+
+def test_t_may_be_a_tensor_of_one_number() -> None:
+    assert rf.LogBarrier(t=torch.tensor(4.0), mu=torch.tensor(1.5)).t == 4.0
 
 
 # Training loops
@@ -198,7 +284,7 @@ def regression() -> tuple[nn.Module, Tensor, Tensor]:
 @pytest.mark.parametrize("name", ANY_ROWS)
 def test_gradient_accumulation_equals_one_batch(name: str) -> None:
     model, x, _ = regression()
-    fence = METHODS[name]()
+    fence = METHODS[name].make()
     index = torch.arange(20)
     fence(a=rf.at_most(model(x)[:, 0], 0.0), index=index)
     fence.step()
@@ -211,12 +297,12 @@ def test_gradient_accumulation_equals_one_batch(name: str) -> None:
     torch.testing.assert_close(model.weight.grad, whole)
 
 
-def test_works_with_a_grad_scaler_and_several_optimisers(make: Callable[..., rf.Method]) -> None:
+def test_works_with_a_grad_scaler_and_several_optimisers(entry: Entry) -> None:
     model, x, y = regression()
     other = nn.Linear(1, 1)
     optimisers = [torch.optim.SGD(model.parameters(), lr=1e-3), torch.optim.Adam(other.parameters(), lr=1e-3)]
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    fence = make()
+    fence = entry.make()
     before = [p.clone() for p in (*model.parameters(), *other.parameters())]
     for _ in range(3):
         for optimiser in optimisers:
@@ -224,7 +310,7 @@ def test_works_with_a_grad_scaler_and_several_optimisers(make: Callable[..., rf.
         with torch.autocast("cpu", dtype=torch.bfloat16):
             output = other(model(x))[:, 0]
             loss = (output.float() - y[:, 0]).square().mean() + fence(
-                a=rf.at_most(output, 0.0), index=torch.arange(20)
+                a=rf.at_most(output, 0.0), index=entry.index(torch.arange(20))
             )
         scaler.scale(loss).backward()
         for optimiser in optimisers:
@@ -236,11 +322,11 @@ def test_works_with_a_grad_scaler_and_several_optimisers(make: Callable[..., rf.
     )
 
 
-def test_works_with_a_compiled_model_and_a_compiled_fence(make: Callable[..., rf.Method]) -> None:
+def test_works_with_a_compiled_model(entry: Entry) -> None:
     model, x, _ = regression()
     compiled = torch.compile(model, backend="aot_eager")
-    plain, fence = make(), make()
-    index = torch.arange(20)
+    plain, fence = entry.make(), entry.make()
+    index = entry.index(torch.arange(20))
     for _ in range(2):
         torch.testing.assert_close(
             fence(a=rf.at_most(compiled(x)[:, 0], 0.0), index=index),
@@ -273,12 +359,117 @@ def test_half_moves_the_model_but_not_the_state() -> None:
     assert module.double()[1].multipliers["a"].dtype == torch.float32
 
 
-def test_methods_copy_and_print() -> None:
-    for make in METHODS.values():
-        fence = warmed(make())
-        twin = copy.deepcopy(fence)
-        before = twin.summary()
-        warmed(fence)
-        assert twin.summary() == before
-        assert str(twin).startswith(type(fence).__name__)
-        assert all(math.isfinite(value) for value in before.values())
+def test_methods_copy_and_print(entry: Entry) -> None:
+    fence = warmed(entry)
+    twin = copy.deepcopy(fence)
+    before = twin.summary()
+    warm(entry, fence)
+    assert twin.summary() == before
+    assert str(twin).startswith(type(fence).__name__)
+    assert all(math.isfinite(value) for value in before.values())
+
+
+# torch.func and mixed precision
+
+
+def test_vmap_works_or_is_refused_by_name_before_anything_changes(entry: Entry) -> None:
+    """One problem a row of x, a thousand at once: a loss for each where there is no state, else one message."""
+    fence = entry.make()
+    x = torch.randn(6, 4, dtype=torch.float64)
+    if entry.dual:
+        before = fence.state_dict()
+        with pytest.raises(ValueError, match=rf"{type(fence).__name__} cannot be called inside torch.vmap"):
+            torch.vmap(lambda row: fence(a=row, index=entry.index(INDEX)))(x)
+        with pytest.raises(ValueError, match="cannot be called inside torch.vmap"):
+            torch.vmap(torch.func.grad(lambda row: fence(a=rf.at_most(row, 0.0), index=entry.index(INDEX))))(x)
+        assert fence.state_dict().keys() == before.keys()
+        return
+    for low in (-0.5, torch.full((4,), -0.5)):
+        losses = torch.vmap(lambda row, low=low: fence(a=rf.between(row, low, 1.0)))(x)
+        torch.testing.assert_close(losses, torch.stack([fence(a=rf.between(row, low, 1.0)) for row in x]))
+    slopes = torch.vmap(torch.func.grad(lambda row: fence(a=row)))(x)
+    torch.testing.assert_close(slopes, fence.duals(a=x)["a"])
+
+
+def test_torch_func_grad_leaves_a_usable_state(entry: Entry) -> None:
+    fence, plain = entry.make(), entry.make()
+    x = torch.randn(4, requires_grad=True)
+    index = entry.index(INDEX)
+    for _ in range(2):
+        slope = torch.func.grad(lambda z: fence(a=rf.at_most(z, 0.1), index=index))(x.detach())
+        (expected,) = torch.autograd.grad(plain(a=rf.at_most(x, 0.1), index=index), x)
+        torch.testing.assert_close(slope, expected)
+        fence.step()
+        plain.step()
+    for key, value in plain.state_dict().items():
+        torch.testing.assert_close(fence.state_dict()[key], value)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_an_overflow_of_float16_is_left_to_the_grad_scaler(entry: Entry, autocast: bool) -> None:
+    """A step too large for float16: the scaler leaves it out, and so do the multipliers; then all goes on."""
+    weight = torch.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    optimiser = torch.optim.SGD([weight], lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    fence = entry.make(**({"initial": 0.2} if entry.dual else {}))
+    index = entry.index(INDEX)
+
+    def step(scale: float) -> None:
+        optimiser.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16, enabled=autocast):
+            output = (weight.half() * scale).float() if autocast else weight.half() * scale
+            loss = fence(a=rf.at_most(output, 0.5), b=output, index=index)
+        scaler.scale(loss).backward()
+        scaler.step(optimiser)
+        scaler.update()
+
+    step(1.0)
+    fence.step()
+    before, state = (
+        weight.detach().clone(),
+        {k: v.clone() for k, v in dict(getattr(fence, "multipliers", {})).items()},
+    )
+    step(60000.0)  # 2 × 60000 is infinite in float16
+    assert torch.equal(weight, before)
+    if entry.dual:
+        with pytest.warns(UserWarning, match="every call overflowed float16"):
+            fence.step()
+    else:
+        fence.step()
+    for name, value in state.items():
+        assert torch.equal(fence.multipliers[name], value)
+    step(1.0)
+    assert not torch.equal(weight, before)
+    fence.step()
+
+
+def test_without_float16_what_is_not_a_number_is_an_error(entry: Entry) -> None:
+    with pytest.raises(ValueError, match="constraint 'a': residual is NaN or infinite in row 1"):
+        entry.make()(a=torch.tensor([1.0, math.inf, 0.0, 0.0]).bfloat16(), index=entry.index(INDEX))
+
+
+# Barriers that lose their edge
+
+
+def test_a_barrier_warns_once_when_float32_cannot_tell_it_from_a_line() -> None:
+    fence = rf.LogBarrier(t=1000.0, mu=2.0)
+    fence(a=torch.zeros(2))
+    fence.step()
+    with pytest.warns(UserWarning, match=r"t reached 4000 at step 2, and 1/t² is below the rounding"):
+        fence.step()
+    fence.step()  # once
+    wide = rf.LogBarrier(t=1000.0, mu=2.0)
+    wide(a=torch.zeros(2, dtype=torch.float64))
+    for _ in range(10):
+        wide.step()
+
+
+def test_a_barrier_on_an_equality_without_tolerance_says_so_once() -> None:
+    fence = rf.LogBarrier()
+    x = torch.zeros(2, requires_grad=True)
+    with pytest.warns(UserWarning, match="constraint 'a' is an equality with tolerance 0.*no room"):
+        fence(a=rf.equal(x, 1.0))
+    fence(a=rf.equal(x, 1.0))
+    rf.LogBarrier()(a=rf.equal(x, 1.0, 0.1))
+    with pytest.warns(UserWarning, match="tolerance 0"):
+        rf.LogBarrier()(a=rf.equal(x, 1.0, torch.tensor([0.1, 0.0])))

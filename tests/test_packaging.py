@@ -35,10 +35,10 @@ import torch, ringfence as rf
 x = torch.zeros(3, requires_grad=True)
 for make in (rf.LogBarrier, rf.Penalty, rf.Lagrangian, rf.ReLULagrangian, rf.AugmentedLagrangian):
     fence = make()
-    fence(size=rf.between(x, -1.0, 1.0)).backward()
+    fence(size=rf.between(x, -1.0, 1.0), index=torch.arange(3)).backward()
     fence.step()
     fence.load_state_dict(fence.state_dict())
-    str(fence.certificate(0.0, size=rf.between(x, -1.0, 1.0)))
+    str(fence.certificate(0.0, size=rf.between(x, -1.0, 1.0), index=torch.arange(3)))
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -73,7 +74,12 @@ def test_infinite_bounds_and_masks_constrain_nothing() -> None:
     assert residual.satisfied().tolist() == [[True, True], [True, False], [True, True], [True, True]]
     assert residual.violation.tolist() == [[0.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]
     present = torch.tensor([-1.0, 1.0])  # the two that are left: 0 - 1 and 9 - 8
-    for make in (rf.LogBarrier, rf.Penalty, lambda: rf.Lagrangian(initial=2.0), rf.AugmentedLagrangian):
+    for make in (
+        rf.LogBarrier,
+        rf.Penalty,
+        partial(rf.Lagrangian, same_rows=True, initial=2.0),
+        partial(rf.AugmentedLagrangian, same_rows=True),
+    ):
         loss = make()(a=residual)
         (gradient,) = torch.autograd.grad(loss, value, retain_graph=True)
         torch.testing.assert_close(loss, make()(a=present))

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 import ringfence as rf
-from training_run import FENCES, HALFWAY, SAMPLES, Run
+from registry import METHODS
+from training_run import HALFWAY, Run
 
 
 def flat(state: object, prefix: str = "") -> dict[str, object]:
@@ -23,15 +24,15 @@ def flat(state: object, prefix: str = "") -> dict[str, object]:
 
 def test_every_method_continues_identically_in_a_new_process(tmp_path: Path) -> None:
     halfway, finished = {}, {}
-    for name, make in FENCES.items():
-        run = Run(make)
+    for name, entry in METHODS.items():
+        run = Run(entry)
         halfway[name] = run.train(start=(0, 0), save_at=HALFWAY)
         finished[name] = run.state()
     torch.save(halfway, tmp_path / "halfway.pt")
     script = Path(__file__).with_name("training_run.py")
     subprocess.run([sys.executable, script, "resume", tmp_path / "halfway.pt", tmp_path / "resumed.pt"], check=True)
     resumed = torch.load(tmp_path / "resumed.pt", weights_only=True)
-    for name in FENCES:
+    for name in METHODS:
         before, expected, got = flat(halfway[name]), flat(finished[name]), flat(resumed[name])
         assert got.keys() == expected.keys()
         for key, value in expected.items():
@@ -40,12 +41,12 @@ def test_every_method_continues_identically_in_a_new_process(tmp_path: Path) -> 
         assert not torch.equal(before["/model/0.weight"], expected["/model/0.weight"])
 
 
-@pytest.mark.parametrize("name", FENCES)
+@pytest.mark.parametrize("name", METHODS)
 def test_the_state_is_plain_tensors_that_safetensors_takes(name: str, tmp_path: Path) -> None:
-    run = Run(FENCES[name])
+    run = Run(METHODS[name])
     state = run.train(start=(0, 0), save_at=HALFWAY)["fence"]
     safetensors.torch.save_file(state, tmp_path / "fence.safetensors")
-    twin = FENCES[name]()
+    twin = METHODS[name].make()
     twin.load_state_dict(safetensors.torch.load_file(tmp_path / "fence.safetensors"))
     assert twin.state_dict().keys() == state.keys()
     for key, value in twin.state_dict().items():
@@ -62,13 +63,15 @@ def test_a_state_saved_during_the_papers_pass_goes_on_with_it() -> None:
     assert twin.multipliers["a"].tolist() == [5.0, 7.0]
 
 
-@pytest.mark.parametrize("make", [rf.Lagrangian, rf.ReLULagrangian, rf.AugmentedLagrangian, rf.LogBarrier])
+@pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("options", [{}, {"shapes": {"a": ()}}])
-def test_a_state_saved_before_the_first_call_loads(make, options: dict) -> None:
-    twin = make(**options)
-    twin.load_state_dict(make(**options).state_dict())
-    twin(a=torch.ones(2, requires_grad=True))
-    twin.step()
+def test_a_state_saved_before_the_first_call_loads(name: str, options: dict) -> None:
+    entry = METHODS[name]
+    twin = entry.make(**options)
+    twin.load_state_dict(entry.make(**options).state_dict())
+    for _ in range(2):
+        twin(a=torch.ones(2, requires_grad=True), index=entry.index(torch.arange(2)))
+        twin.step()
 
 
 def test_a_saved_state_does_not_change_while_training_goes_on() -> None:
@@ -96,9 +99,16 @@ def test_a_checkpoint_without_a_fence_loads_when_not_strict() -> None:
     assert module["fence"].t == 2.0
 
 
-def seen(fence: rf.Method, samples: int = SAMPLES) -> rf.Method:
+def seen(fence: rf.Method, samples: int = 12) -> rf.Method:
     fence(a=torch.ones(samples, 2, requires_grad=True), index=torch.arange(samples))
     return fence
+
+
+def negative(fence: rf.Method, number: float = -2.0) -> dict:
+    """D9: a state that somebody edited, or wrote with another library."""
+    state = fence.state_dict()
+    state["multipliers.a"][0] = number
+    return state
 
 
 @pytest.mark.parametrize(
@@ -110,7 +120,9 @@ def seen(fence: rf.Method, samples: int = SAMPLES) -> rf.Method:
         (rf.Lagrangian(samples=5).state_dict(), rf.Lagrangian(shared=True), "kept by sample of 5, this method's by name"),
         (nn.Linear(1, 1).state_dict(), rf.Penalty(), r'Missing key.*"header"'),
         (rf.LogBarrier().state_dict() | {"odd": torch.ones(1)}, rf.LogBarrier(), r'Unexpected key.*"odd"'),
-        (rf.ReLULagrangian(interval=None).state_dict(), rf.ReLULagrangian(), "dual steps come at each step.*give the same interval="),
+        (rf.Lagrangian(samples=5).state_dict(), rf.Lagrangian(), "kept by sample of 5, this method's by sample$"),
+        (negative(seen(rf.Lagrangian())), rf.Lagrangian(), "multipliers of 'a' must not be negative.*lowest is -2"),
+        (negative(seen(rf.Lagrangian()), torch.nan), rf.Lagrangian(), "multipliers of 'a' must be finite"),
         ({k: v for k, v in seen(rf.Lagrangian(shared=True)).state_dict().items() if k != "multipliers.a"}, rf.Lagrangian(shared=True), "lacks the multipliers of a"),
         (seen(rf.Lagrangian(samples=3), 3).state_dict(), None, r"multipliers of 'a' have shape \[3, 2\].*\[3, 4\]"),
         (seen(rf.LogBarrier()).state_dict(), None, "about the constraints 'a', this method's are 'b'"),

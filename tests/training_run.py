@@ -6,43 +6,32 @@ python training_run.py resume STATES RESULTS: load each method's state from the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import ringfence as rf
+from registry import METHODS, Entry
 
-SAMPLES, EPOCHS, HALFWAY = 12, 6, (2, 1)  # the state is saved in epoch 2, after its batch 1: in mid-epoch
-
-FENCES: dict[str, Callable[[], rf.Method]] = {
-    "barrier": lambda: rf.LogBarrier(t=2.0, mu=1.3),
-    "barrier with a function": lambda: rf.LogBarrier(t=lambda step: 2.0 + step),
-    "penalty": lambda: rf.Penalty(strength=1.0, mu=2.0),
-    "Lagrangian per sample": lambda: rf.Lagrangian(dual_lr=0.3, samples=SAMPLES),
-    "Lagrangian shared": lambda: rf.Lagrangian(dual_lr=0.3, shared=True),
-    "ReLU Lagrangian": lambda: rf.ReLULagrangian(dual_lr=0.3, interval=2, growth=1, warmup=3),
-    "ReLU Lagrangian per epoch": lambda: rf.ReLULagrangian(dual_lr=0.3, interval=None, samples=SAMPLES),
-    "augmented": lambda: rf.AugmentedLagrangian(rho=0.5, mu=1.2, samples=SAMPLES),
-}
+DATA, EPOCHS, HALFWAY = 12, 6, (2, 1)  # the state is saved in epoch 2, after its batch 1: in mid-epoch
 
 
 class Run:
     """A model, an optimiser and a fence, trained batch by batch; where it stands is in its state."""
 
-    def __init__(self, make: Callable[[], rf.Method]) -> None:
+    def __init__(self, entry: Entry) -> None:
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=0.02)
-        self.fence = make()
-        self.x = torch.randn(SAMPLES, 3)
-        self.low = torch.randn(SAMPLES)
+        self.entry, self.fence = entry, entry.make()
+        self.x = torch.randn(DATA, 3)
+        self.low = torch.randn(DATA)
 
     def train(self, start: tuple[int, int], save_at: tuple[int, int] | None = None) -> dict[str, Any] | None:
         saved = None
         for epoch in range(start[0], EPOCHS):
-            order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(epoch))
+            order = torch.randperm(DATA, generator=torch.Generator().manual_seed(epoch))
             for number, rows in enumerate(order.split(4)):
                 if epoch == start[0] and number < start[1]:
                     continue
@@ -57,7 +46,7 @@ class Run:
         loss = self.fence(
             value=rf.between(output, self.low[rows], self.low[rows] + 0.2),
             slope=rf.at_most(output.abs(), 1.0),
-            index=rows,
+            index=self.entry.index(rows),
         )
         self.optimiser.zero_grad()
         loss.backward()
@@ -84,7 +73,7 @@ def _copy(value: Any) -> Any:
 def resume(states: str, results: str) -> None:
     finished = {}
     for name, state in torch.load(states, weights_only=True).items():
-        run = Run(FENCES[name])
+        run = Run(METHODS[name])
         run.load(state)
         run.train(start=HALFWAY)
         finished[name] = run.state()

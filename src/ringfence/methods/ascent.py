@@ -41,7 +41,7 @@ def settle_ties(multiplier: Tensor, before: Tensor, mean: Tensor, rate: float) -
     low, high = mean.unbind(dim=-1)
     signed = before[..., 1] - before[..., 0] + rate * 0.5 * (high - low)
     one = torch.stack((-signed, signed), dim=-1).clamp(min=0.0)
-    return torch.where((low + high >= 0.0).unsqueeze(-1) & torch.isfinite(one), one, multiplier)
+    return torch.where((low + high == 0.0).unsqueeze(-1), one, multiplier)
 
 
 class RowOptimiser:
@@ -84,7 +84,7 @@ class RowOptimiser:
         upwards = any(group.get("maximize") for group in optimiser.param_groups)
         parameter.grad = torch.where(there, direction if upwards else -direction, 0.0)
         optimiser.state.clear()
-        before = {key: self._rows_of(value, rows) for key, value in self._state.items()}
+        before = {key: self._rows_of(value, rows, total) for key, value in self._state.items()}
         if before:
             optimiser.state[parameter] = {key: value.clone() for key, value in before.items()}
         optimiser.step()
@@ -93,8 +93,10 @@ class RowOptimiser:
         parameter.grad = None
         return torch.where(there, parameter.data, multiplier).clamp(min=kind.lowest)
 
-    def _rows_of(self, value: Tensor, rows: Tensor | None) -> Tensor:
-        return value if rows is None or value.ndim == 0 else value.index_select(0, rows)
+    def _rows_of(self, value: Tensor, rows: Tensor | None, total: int) -> Tensor:
+        if rows is None or value.ndim == 0:
+            return value
+        return _lengthened(value, total).index_select(0, rows)
 
     def _keep(
         self, key: str, value: Tensor, before: Tensor | None, there: Tensor, rows: Tensor | None, total: int
@@ -107,12 +109,8 @@ class RowOptimiser:
         if rows is None:
             self._state[key] = value
             return
-        table = self._state.get(key)
-        if table is None:
-            table = value.new_zeros(total, *value.shape[1:])
-        elif len(table) < total:
-            table = torch.cat([table, table.new_zeros(total - len(table), *table.shape[1:])])
-        self._state[key] = table.index_copy(0, rows, value)
+        table = self._state.get(key, value.new_zeros(0, *value.shape[1:]))
+        self._state[key] = _lengthened(table, total).index_copy_(0, rows, value)
 
     def tensors(self) -> dict[str, Tensor]:
         """What the optimiser remembers."""
@@ -121,3 +119,10 @@ class RowOptimiser:
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """As saved."""
         self._state = dict(tensors)
+
+
+def _lengthened(table: Tensor, rows: int) -> Tensor:
+    """``table`` with zeros after its end, where it has fewer rows."""
+    if len(table) >= rows:
+        return table
+    return torch.cat([table, table.new_zeros(rows - len(table), *table.shape[1:])])

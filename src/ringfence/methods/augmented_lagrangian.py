@@ -14,6 +14,7 @@ from ringfence.methods.base import Unpack
 from ringfence.methods.by_name import ByName
 from ringfence.methods.dual import DualMethod, DualOptions, Rates, dual_rate
 from ringfence.methods.kinds import INEQUALITY, inner
+from ringfence.methods.multipliers import Shared
 from ringfence.methods.schedule import Schedule, Starts
 from ringfence.methods.summed import Phi, summed
 from ringfence.residuals import Residual
@@ -25,8 +26,8 @@ class AugmentedLagrangian(DualMethod):
 
     The Powell-Hestenes-Rockafellar form. The quadratic term makes the inner problem convex enough to settle; the
     multipliers remove the bias that a penalty would need ρ → ∞ for. ``duals()`` is max(0, λ + ρ f). For an equality
-    (``ringfence.equal``), λ f + ρ f²/2 with one λ of either sign. With ``shared=True`` f is the mean
-    residual of a call, in the term as in the dual step.
+    (``ringfence.equal``), λ f + ρ f²/2 with one λ of either sign. With ``shared=True`` f is a
+    mean, in the term (over the call's rows, each rank's its own) as in the dual step (over all that was seen).
 
     ρ grows by ``mu`` at a step only while the worst violation does not fall: while it is more than ``enough`` times
     that of the step before.
@@ -73,7 +74,9 @@ class AugmentedLagrangian(DualMethod):
         """Schedule, learning rate and whose λ, for ``print(fence)``."""
         return f"{self._schedule}, dual_lr={'rho' if self.dual_lr is None else self.dual_lr}, {self.whose}"
 
-    _loss_tells = True  # see _both: 0 times an infinite residual is not a number
+    def _tells(self, name: str) -> bool:
+        store = self._stores.get(name)  # see _both: even ν = 0 times what is not a number is none
+        return store is not None and store.kind is INEQUALITY and not isinstance(store, Shared)
 
     def _by_name(self) -> Iterable[Any]:
         settings = (*super()._by_name(), self._schedule, self.dual_lr)
@@ -87,7 +90,7 @@ class AugmentedLagrangian(DualMethod):
         v = self._measure(residual)
         multiplier = store.rows(v, index)
         v, number = store.measured(v, residual)
-        if store.kind is INEQUALITY and v.shape == multiplier.shape and number == 1.0:
+        if store.kind is INEQUALITY and number is None:
             return summed(
                 Phi(
                     lambda f: _difference(_pushed(multiplier, f, rho), multiplier) / (2.0 * rho),
@@ -97,15 +100,17 @@ class AugmentedLagrangian(DualMethod):
                 v,
                 many=0,
             )
-        pushed = store.kind.shifted(multiplier, v / number, rho)
-        return (number * (pushed - multiplier) * (pushed + multiplier)).sum() / (2.0 * rho)
+        pushed = store.kind.shifted(multiplier, v if number is None else v / number, rho)
+        terms = (pushed - multiplier) * (pushed + multiplier)
+        return (terms if number is None else number * terms).sum() / (2.0 * rho)
 
     def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
         store = self._stores[name]
         v = self._measure(residual)
         multiplier = store.rows(v, index)
         v, number = store.measured(v, residual)
-        return store.kind.sides(store.kind.shifted(multiplier, v / number, self._schedule[name]))
+        mean = v if number is None else v / number
+        return store.kind.sides(store.kind.shifted(multiplier, mean, self._schedule[name]))
 
     def _advance(self) -> None:
         means = self._dual_step()  # at the ρ of the epoch that just ended

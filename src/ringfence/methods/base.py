@@ -119,11 +119,12 @@ class Method(Remembering):
         """
         if unnamed:
             raise TypeError("a constraint needs a name: fence(size=rf.between(...)), not fence(rf.between(...))")
-        by_loss = self._loss_tells and self._names is not None and not _transformed()
+        by_loss = self._names is not None and self._tells(next(iter(self._names))) and not _transformed()
         call = self._admit(constraints, index, look=not by_loss)
         loss = self._loss(call)
         if by_loss:
             self._check_values(call, told=loss.is_cpu and math.isfinite(loss.item()))
+            self._ledger.close_call()
         if self.training and torch.is_grad_enabled():
             self._see(call)
         return loss
@@ -213,9 +214,6 @@ class Method(Remembering):
 
     # What a concrete method says
 
-    _loss_tells = False
-    """Whether the loss is finite only if every residual is, so that one number tells that all is well."""
-
     @abstractmethod
     def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
         """Σ φ(f) over what is constrained, differentiable."""
@@ -227,6 +225,10 @@ class Method(Remembering):
     @abstractmethod
     def _advance(self) -> None:
         """What ``step()`` does, the checks made; ``self.steps`` counts the steps before this one."""
+
+    def _tells(self, name: str) -> bool:
+        """Whether the term is finite only if every residual is, so that one number tells that all is well."""
+        return False
 
     def _by_name(self) -> Iterable[ByName[Any] | Schedule]:
         """The settings that may be given by constraint name."""
@@ -298,7 +300,8 @@ class Method(Remembering):
                 self._check_values(call)
             for check in self._index_checks(residuals, index):
                 self._ledger.add("index", check)
-            self._ledger.close_call()
+            if look:
+                self._ledger.close_call()
         if self._names is None:  # only now: a call that failed fixes nothing
             self._names = frozenset(residuals)
         return call
@@ -312,7 +315,8 @@ class Method(Remembering):
         if self._ledger.validate is False:
             return
         for name, residual in call.residuals.items():
-            if told and not (residual.ragged or residual.checks or residual.strict is not None):
+            plain = not (residual.ragged or residual.checks or residual.strict is not None)
+            if told and plain and self._tells(name):
                 continue
             if batched(residual.f):
                 continue  # inside torch.vmap nobody can look

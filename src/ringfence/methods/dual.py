@@ -148,6 +148,9 @@ class DualMethod(Method):
         """v, what λ is about, with 0 where nothing is constrained: f itself, unless a method says otherwise."""
         return residual.filled(0.0)
 
+    _falls = True
+    """Whether a satisfied constraint lowers its multiplier."""
+
     # The dual step
 
     def _see(self, call: Call) -> None:
@@ -202,7 +205,7 @@ class DualMethod(Method):
             if in_place and sure and there is None and not (store.pair or self.restart):
                 return multiplier.add_(mean, alpha=rate).clamp_(0.0, highest)
             climbed = ascend(kind, multiplier, mean, rate, highest, sure)
-            if store.pair and kind is INEQUALITY:
+            if store.pair and kind is INEQUALITY and self._falls:
                 climbed = settle_ties(climbed, multiplier, mean, rate).clamp(max=highest)
         if self.restart:
             climbed = torch.where(kind.infeasibility(mean) > 0, climbed, 0.0)
@@ -365,7 +368,7 @@ _TENSORS = ("multipliers", "met", "sums", "counts", "network", "optimiser", "gra
 """What a saved state may hold of a constraint's multipliers."""
 
 
-def dual_rate(given: Rates | None, options: DualOptions, default: float = 0.1) -> ByName[float]:
+def dual_rate(given: Rates | None, options: DualOptions, default: float = 1.0) -> ByName[float]:
     """The dual learning rate that a method was given, or ``default``; a ``dual_optimiser`` has its own."""
     if given is not None and options.get("dual_optimiser") is not None:
         raise ValueError("dual_lr and dual_optimiser exclude each other: the optimiser has its own learning rate")

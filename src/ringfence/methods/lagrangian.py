@@ -21,7 +21,7 @@ class Lagrangian(DualMethod):
     the mean residual of each constraint. An equality (``ringfence.equal``) has one λ of either sign.
 
     Args:
-        dual_lr: the dual learning rate, >= 0; by constraint name, if you like. 0.1 unless given.
+        dual_lr: the dual learning rate, >= 0; by constraint name, if you like. 1 unless given.
         **options: initial, samples, shared, same_rows, multiplier, dual_optimiser, max_multiplier, restart,
             process_group: see ``DualMethod``; weights, reduction, shapes, validate: see ``Method``.
     """
@@ -34,7 +34,8 @@ class Lagrangian(DualMethod):
         """Learning rate and whose λ, for ``print(fence)``."""
         return f"dual_lr={self.dual_lr}, {self.whose}"
 
-    _loss_tells = True  # even λ = 0 times an infinite or missing number is not a number
+    def _tells(self, name: str) -> bool:
+        return True  # even λ = 0 times what is not a number is none
 
     def _by_name(self) -> Iterable[Any]:
         return (*super()._by_name(), self.dual_lr)

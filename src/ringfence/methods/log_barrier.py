@@ -66,7 +66,8 @@ class LogBarrier(Method):
         """The schedule, for ``print(fence)``."""
         return str(self._schedule)
 
-    _loss_tells = True
+    def _tells(self, name: str) -> bool:
+        return True
 
     def _by_name(self) -> Iterable[Schedule]:
         return (self._schedule,)

@@ -27,7 +27,7 @@ class ReLULagrangian(DualMethod):
     ``ReLULagrangian(dual_lr, interval=10, growth=1, shared=True)``.
 
     Args:
-        dual_lr: the dual learning rate, >= 0; by constraint name, if you like. 0.1 unless given.
+        dual_lr: the dual learning rate, >= 0; by constraint name, if you like. 1 unless given.
         interval: a dual step at every so many calls of ``step()``, from what was seen since the one before.
         growth: how much longer each interval is than the one before it.
         warmup: calls of ``step()`` before the first interval begins; λ is ``initial`` then.
@@ -66,6 +66,8 @@ class ReLULagrangian(DualMethod):
 
     def _rate(self, name: str) -> float:
         return self.dual_lr[name]
+
+    _falls = False
 
     def _layout(self, residual: Residual) -> tuple[Kind, bool, torch.Size]:
         if residual.equality:

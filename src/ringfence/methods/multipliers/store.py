@@ -68,9 +68,9 @@ class Multipliers(ABC):
     def rows(self, v: Tensor, index: Tensor | None) -> Tensor:
         """λ for the rows of a call, broadcasting against ``measured``."""
 
-    def measured(self, v: Tensor, residual: Residual) -> tuple[Tensor, Tensor | float]:
-        """v as λ sees it, a sum where it is shared, and how many entries each number is the sum of."""
-        return v, 1.0
+    def measured(self, v: Tensor, residual: Residual) -> tuple[Tensor, Tensor | float | None]:
+        """v as λ sees it; where it is shared a sum, and of how many."""
+        return v, None
 
     @abstractmethod
     def see(self, v: Tensor, residual: Residual, index: Tensor | None, sound: bool | Tensor) -> None:
