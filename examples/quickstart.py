@@ -22,9 +22,9 @@ import ringfence as rf
 METHODS: dict[str, Callable[[], rf.Method | None]] = {
     "no limits": lambda: None,
     "penalty": lambda: rf.Penalty(strength=10.0, reduction="mean"),
-    "Lagrangian": lambda: rf.Lagrangian(dual_lr=3.0, reduction="mean"),
-    "ReLU Lagrangian": lambda: rf.ReLULagrangian(dual_lr=300.0, reduction="mean"),
-    "augmented Lagrangian": lambda: rf.AugmentedLagrangian(rho=3.0, reduction="mean"),
+    "Lagrangian": lambda: rf.Lagrangian(dual_lr=3.0, reduction="mean", same_rows=True),
+    "ReLU Lagrangian": lambda: rf.ReLULagrangian(dual_lr=300.0, reduction="mean", same_rows=True),
+    "augmented Lagrangian": lambda: rf.AugmentedLagrangian(rho=3.0, reduction="mean", same_rows=True),
     "log-barrier extension": lambda: rf.LogBarrier(t=5.0, mu=1.02, reduction="mean"),
 }
 

@@ -60,6 +60,11 @@ class Problem:
         """E*."""
         return self.energy(self.solution).item()
 
+    @property
+    def largest_multiplier(self) -> float:
+        """The largest λ*."""
+        return max(one.max().item() for one in self.multipliers.values())
+
     def energy(self, x: Tensor) -> Tensor:
         """E over all data points."""
         return self.objective(x, self.rows)
@@ -73,7 +78,8 @@ class Problem:
         """The worst, of what is limited: each residual, or its mean."""
         residuals = self.limits(x)
         return max(
-            torch.relu(one.f.mean() if name in self.means else one.f).max().item() for name, one in residuals.items()
+            torch.relu(one.f.mean() if name in self.means else one.f).max().item()
+            for name, one in residuals.items()
         )
 
     def with_means_as_numbers(self) -> Problem:
@@ -144,9 +150,9 @@ def quadratic_program(_: float = 0.0) -> Problem:
     """A projection with a skewed metric: min ½ xᵀQx - cᵀx, Ax <= b."""
     import cvxpy as cp
 
-    a, root, c = torch.nn.functional.normalize(_random(2, 10, 5)), _random(3, 5, 5), 4.0 * _random(4, 5)
+    a, root, c = torch.nn.functional.normalize(_random(34, 10, 5)), _random(3, 5, 5), 2.0 * _random(4, 5)
     q = root @ root.T / 5 + torch.eye(5, dtype=torch.float64)
-    b = torch.ones(10, dtype=torch.float64)
+    b = torch.full((10,), 0.5, dtype=torch.float64)
     x = cp.Variable(5)
     limits = {"rows": [a.numpy() @ x <= b.numpy()]}
     return Problem(
@@ -154,8 +160,8 @@ def quadratic_program(_: float = 0.0) -> Problem:
         lambda x, _: {"rows": rf.at_most((a @ x)[None], b)},
         *_oracle(x, 0.5 * cp.quad_form(x, cp.psd_wrap(q.numpy())) - c.numpy() @ x, limits),
         start=torch.zeros_like(c),
-        lr=0.1,
-        dual_lr=0.3,
+        lr=0.2,
+        dual_lr=0.6,
         several=True,
     )
 
@@ -314,7 +320,7 @@ def short_logistic_regression(_: float = 0.0) -> Problem:
         *_oracle(x, goal, {"length": [cp.sum_squares(x) <= 1]}),
         start=torch.zeros(4, dtype=torch.float64),
         lr=1.0,
-        dual_lr=0.04,
+        dual_lr=0.02,
     )
 
 
@@ -328,7 +334,7 @@ def limit_on_a_mean(_: float = 0.0) -> Problem:
         {"mean": _vector(2.0, 2.0)},
         start=_vector(0.0, 0.0),
         lr=0.2,
-        dual_lr=0.5,
+        dual_lr=1.5,
         samples=2,
         batch=2,
         means=frozenset({"mean"}),
@@ -350,7 +356,7 @@ def mini_batches(_: float = 0.0) -> Problem:
         torch.linalg.lstsq(a, torch.minimum(y, b)).solution,
         {"limit": torch.relu(y - b)},
         start=torch.zeros(24, dtype=torch.float64),
-        lr=0.6,
+        lr=0.4,
         dual_lr=0.5,
         samples=20,
         batch=5,
@@ -417,6 +423,7 @@ class Answer:
 
 
 Solver = Callable[[Fenced], Answer]
+Options = Callable[[Problem], Mapping[str, Any]]
 
 
 def minimise(fenced: Fenced, x: Tensor) -> None:
@@ -492,7 +499,7 @@ class Way:
     """
 
     solve: Solver
-    options: Callable[[Problem], Mapping[str, Any]]
+    options: Options
     tolerance: float
     duals: float | str
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import ringfence as rf
+from ringfence.barrier import log_barrier_both
 
 HALF = (torch.float16, torch.bfloat16)
 ALL_DTYPES = (torch.float64, torch.float32, *HALF)
@@ -205,3 +206,20 @@ def test_a_fence_on_random_bounds_equals_the_authors_loop(seed: int, batch: int,
             expected += authors_formula((value[n, k] - high[n, k]).item(), t)
     loss = rf.LogBarrier(t=t)(size=rf.between(value, low, high))
     assert loss.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@given(data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_sum_and_slope_in_one_pass_are_those_of_the_two_functions(dtype: torch.dtype, data: st.DataObject) -> None:
+    """Slopes bit for bit; the sum against its terms, since only its order may differ."""
+    t = data.draw(T_RANGE, label="t")
+    z = torch.tensor(data.draw(st.lists(numbers(dtype), min_size=1, max_size=20), label="z"), dtype=dtype)
+    before = z.clone()
+    total, slope = log_barrier_both(z, t)
+    terms = rf.log_barrier(z, t)
+    assert torch.equal(z, before)
+    assert torch.equal(slope, rf.log_barrier_dual(z, t))
+    if torch.isfinite(terms.sum()) and torch.isfinite(total):
+        scale = terms.abs().sum() + len(z) * (abs(2 * math.log(t)) + 1) / t
+        assert abs(total - terms.sum()) <= 32 * torch.finfo(dtype).eps * scale

@@ -562,6 +562,22 @@ def test_a_network_gives_the_multipliers() -> None:
     torch.testing.assert_close(resumed.duals(a=f, index=x), fence.duals(a=f, index=x), rtol=0.0, atol=0.0)
 
 
+def test_rho_grows_beside_a_network_too() -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Softplus())
+    fence = rf.AugmentedLagrangian(rho=1.0, mu=2.0, multiplier=network, dual_lr=0.01)
+    x = torch.linspace(-1, 1, 4)[:, None]
+    for _ in range(4):
+        fence(c=torch.ones(4, requires_grad=True), index=x)
+        fence.step()
+    assert fence.rho == 8.0
+    assert fence.summary()["mean_multiplier/c"] == pytest.approx(network(x).mean().item(), rel=0.1)
+    equal = rf.AugmentedLagrangian(rho=1.0, mu=2.0, multiplier=torch.nn.Linear(1, 1), dual_lr=0.01)
+    for _ in range(3):
+        equal(c=rf.equal(torch.ones(4, requires_grad=True), 0.0), index=x)
+        equal.step()
+    assert equal.rho == 4.0
+
+
 def test_a_network_that_cannot_be_used_is_refused() -> None:
     x, f = torch.randn(6, 2), torch.randn(6, requires_grad=True)
     line = torch.nn.Linear(2, 1)
@@ -576,6 +592,9 @@ def test_a_network_that_cannot_be_used_is_refused() -> None:
         rf.Lagrangian(multiplier=line)(a=f, index=torch.arange(6))
     with pytest.raises(ValueError, match="'a' has no parameter to train"):
         rf.Lagrangian(multiplier=torch.nn.ReLU())(a=f, index=x)
+    for options in ({"initial": 1.0}, {"max_multiplier": 1.0}, {"restart": True}):
+        with pytest.raises(ValueError, match="with multiplier= they are the module's to decide"):
+            rf.Lagrangian(multiplier=line, **options)
     with pytest.raises(TypeError, match="multiplier must be a torch.nn.Module, got function"):
         rf.Lagrangian(multiplier=lambda x: x)
 

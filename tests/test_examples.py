@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -32,6 +33,39 @@ def test_readme_works_pasted_into_a_prompt() -> None:
     assert "Error" not in printed, printed
     assert "Residual [200, 1, 2]: 400 of 400 constraints satisfied" in printed
     assert "feasible: all 400 constraints hold" in printed
+
+
+LOOP = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+LINES = re.findall(r"^\| `(fence = .*?)` \| (.*?) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+
+def test_readme_swaps_every_method() -> None:
+    assert [line.split("rf.")[1].split("(")[0] for line, _ in LINES] == list(METHODS)
+    assert LOOP.count("fence = rf.LogBarrier(t=5.0, mu=1.02)") == 1
+
+
+METHODS = ("LogBarrier", "Penalty", "Lagrangian", "ReLULagrangian", "AugmentedLagrangian")
+
+
+@pytest.mark.parametrize(("line", "claim"), LINES, ids=METHODS)
+def test_readmes_loop_enforces_with_line_1_swapped(line: str, claim: str) -> None:
+    """D3: none is silently idle. Without a fence the limits are exceeded by 0.25."""
+    names: dict[str, Any] = {}
+    exec(LOOP.replace("fence = rf.LogBarrier(t=5.0, mu=1.02)", line), names)  # our own README, as a reader runs it
+    worst = names["limit"].violation.max().item()
+    assert type(names["fence"]).__name__ in line
+    if claim == "all 400 hold":
+        assert worst == 0.0
+    else:
+        assert worst <= float(re.fullmatch(r"held to within ([\d.]+)", claim)[1])
+    for name, number in names["fence"].summary().items():
+        assert number > 0.0, name
+
+
+def test_readmes_loop_without_a_fence_breaks_its_limits() -> None:
+    names: dict[str, Any] = {}
+    exec(re.sub(r"(?m)^( *)fence\.step\(\).*|^( *)loss = loss \+ fence.*", "", LOOP), names)
+    assert 0.15 < names["limit"].violation.max().item() < 0.3
 
 
 def table(printed: str) -> dict[str, list[float]]:

@@ -217,14 +217,38 @@ def test_strength_grows_like_t() -> None:
 
 
 def test_rho_grows_only_while_the_violation_does_not_fall() -> None:
-    """Beyond 9/10 of the step before it counts as not falling; what is satisfied never does."""
-    fence = rf.AugmentedLagrangian(rho=1.0, mu=2.0, max_rho=5.0)
-    rho = []
-    for violation in (1.0, 0.5, 0.49, 0.1, 0.2, 0.2, -1.0, -1.0):
-        fence(a=torch.tensor(violation, requires_grad=True) * 1.0)
+    """With ``enough``, it must fall to that share; what is satisfied, or nearly so, never makes it grow."""
+
+    def trace(*violations: float, **options: float) -> list[float]:
+        fence = rf.AugmentedLagrangian(rho=1.0, mu=2.0, max_rho=5.0, **options)
+        rho = []
+        for violation in violations:
+            fence(a=torch.tensor(violation, requires_grad=True) * 1.0)
+            fence.step()
+            rho.append(fence.rho)
+        return rho
+
+    assert trace(1.0, 0.5, 0.49, 0.1, 0.2, 0.2, -1.0, -1.0) == [1.0, 1.0, 1.0, 1.0, 2.0, 4.0, 4.0, 4.0]
+    assert trace(1.0, 0.9, 0.4, 0.1, 0.2, 0.3, enough=0.5) == [1.0, 2.0, 2.0, 2.0, 4.0, 5.0]
+    assert trace(1e-5, 1e-5, 2e-5, 3e-5) == [1.0] * 4
+    assert trace(1e-5, 1e-5, 2e-5, tolerance=0.0) == [1.0, 2.0, 4.0]
+
+
+def test_rho_settles_when_stepped_once_an_iteration() -> None:
+    """A violation that falls slowly falls: ρ must not run away from it."""
+    x = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.SGD([x], lr=0.1)
+    fence = rf.AugmentedLagrangian(rho=1.0, mu=1.01, dual_lr=0.1)
+    for _ in range(400):
+        goal = (x - torch.tensor([2.0, 1.0])).square().sum()
+        loss = goal + fence(c=rf.at_most(x.sum(), 1.0))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
         fence.step()
-        rho.append(fence.rho)
-    assert rho == [1.0, 1.0, 2.0, 2.0, 4.0, 5.0, 5.0, 5.0]
+    torch.testing.assert_close(x.detach(), torch.tensor([1.0, 0.0], dtype=torch.float64), rtol=0.0, atol=1e-4)
+    assert fence.multipliers["c"].item() == pytest.approx(2.0, abs=1e-3)
+    assert fence.rho < 3.0
 
 
 def test_rho_grows_for_the_constraint_that_is_stuck_alone() -> None:

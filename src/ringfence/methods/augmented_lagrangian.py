@@ -29,8 +29,9 @@ class AugmentedLagrangian(DualMethod):
     (``ringfence.equal``), λ f + ρ f²/2 with one λ of either sign. With ``shared=True`` f is a
     mean, in the term (over the call's rows, each rank's its own) as in the dual step (over all that was seen).
 
-    ρ grows by ``mu`` at a step only while the worst violation does not fall: while it is more than ``enough`` times
-    that of the step before.
+    ρ grows by ``mu`` at a step only while the worst violation does not fall: while it is above ``tolerance``, and
+    not below ``enough`` times that of the step before. When the loss is minimised between steps, ``enough=0.5`` asks
+    for more.
 
     Args:
         rho: ρ > 0, the quadratic term's weight; or a function from the number of steps taken to ρ; or a mapping
@@ -40,6 +41,7 @@ class AugmentedLagrangian(DualMethod):
         dual_lr: the dual learning rate, >= 0; by constraint name, if you like. ρ unless given, which is right when
             the loss is minimised between steps; when stepping once an iteration it should be far smaller.
         enough: to which share of the last step's a violation must fall for ρ to stay.
+        tolerance: a violation up to this, in units of the residual, makes nothing grow.
         **options: initial, samples, shared, same_rows, multiplier, dual_optimiser, max_multiplier, restart,
             process_group: see ``DualMethod``; weights, reduction, shapes, validate: see ``Method``.
     """
@@ -50,14 +52,15 @@ class AugmentedLagrangian(DualMethod):
         mu: float | None = None,
         max_rho: float = 1e6,
         dual_lr: Rates | None = None,
-        enough: float = 0.9,
+        enough: float = 1.0,
+        tolerance: float = 1e-4,
         **options: Unpack[DualOptions],
     ) -> None:
         self._schedule = Schedule("rho", rho, mu, max_rho, default_mu=1.0)
         self.dual_lr: ByName[float] | None = None
         if dual_lr is not None:
             self.dual_lr = dual_rate(dual_lr, options)
-        self.enough = not_negative("enough", enough)
+        self.enough, self.tolerance = not_negative("enough", enough), not_negative("tolerance", tolerance)
         self._violations: dict[str, float] = {}
         super().__init__(**options)
 
@@ -123,7 +126,7 @@ class AugmentedLagrangian(DualMethod):
         for name, mean in means.items():
             violation = self._stores[name].kind.infeasibility(mean)
             worst = violation.max().item() if violation.numel() else 0.0
-            if worst > self.enough * self._violations.get(name, math.inf):
+            if worst > self.tolerance and worst >= self.enough * self._violations.get(name, math.inf):
                 stalled.append(name)
             self._violations[name] = worst
         return stalled

@@ -92,6 +92,11 @@ class DualMethod(Method):
         self.max_multiplier: ByName[float] = ByName("max_multiplier", max_multiplier, _cap)
         self.restart = restart
         self.whose = Whose(samples, shared, same_rows, multiplier)
+        if multiplier is not None and (initial != 0.0 or max_multiplier != math.inf or restart):
+            raise ValueError(
+                "initial, max_multiplier and restart are about stored multipliers: with multiplier= they "
+                "are the module's to decide"
+            )
         self._make_optimiser: ByName[OptimiserFactory] | None = (
             None if dual_optimiser is None else ByName("dual_optimiser", dual_optimiser, _factory)
         )

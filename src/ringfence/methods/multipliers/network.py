@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from ringfence.methods.kinds import Kind
+from ringfence.methods.kinds import INEQUALITY, Kind
 from ringfence.methods.multipliers.store import Climb, Multipliers, counts
 from ringfence.residuals import Residual
 
@@ -46,7 +46,9 @@ class Network(Multipliers):
             raise ValueError(f"the multiplier network of '{name}' has no parameter to train")
         self._optimiser = optimiser(self._parameters)
         self._gradients: list[Tensor] | None = None  # ours, not .grad: another optimiser must not take them along
+        self._violation: Tensor | None = None  # summed over the same entries
         self._count = 0.0
+        self._latest: Tensor | None = None  # the last call's answers
 
     def __str__(self) -> str:
         return f"multipliers by {type(self.module).__name__}"
@@ -102,7 +104,8 @@ class Network(Multipliers):
         with torch.inference_mode(False):
             v, there = counts(v.detach().clone(), residual, sound)
             with torch.enable_grad():
-                total = self.kind.product(self._answers(v, index.clone() if index is not None else None), v)
+                answers = self._answers(v, index.clone() if index is not None else None)
+                total = self.kind.product(answers, v)
                 gradients = torch.autograd.grad(total, self._parameters, allow_unused=True)
             filled = [
                 torch.zeros_like(one) if gradient is None else gradient
@@ -112,7 +115,10 @@ class Network(Multipliers):
                 self._gradients = filled
             else:
                 self._gradients = [old + new for old, new in zip(self._gradients, filled, strict=True)]
+            violation = self.kind.infeasibility(v).sum(dtype=torch.float64)
+            self._violation = violation if self._violation is None else self._violation + violation
             self._count += float(v.numel() if there is None else there.sum())
+            self._latest = answers.detach().reshape(-1)
 
     @property
     def seen(self) -> bool:
@@ -120,7 +126,7 @@ class Network(Multipliers):
         return self._gradients is not None
 
     def step(self, climb: Climb) -> Tensor:
-        """The weights move; ``climb``, which is about tables, is not asked."""
+        """The weights move; ``climb``, which is about tables, is not asked. Of v the mean violation is known."""
         assert self._gradients is not None  # noqa: S101
         downwards = not any(group.get("maximize") for group in self._optimiser.param_groups)
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
@@ -128,27 +134,31 @@ class Network(Multipliers):
         self._optimiser.step()
         for parameter in self._parameters:
             parameter.grad = None
+        assert self._violation is not None  # noqa: S101
+        mean = (self._violation / max(self._count, 1.0)).reshape(1)
         self.forget()
-        return self.value[:0]  # no mean for each multiplier: there is none of them
+        return mean if self.kind is INEQUALITY else torch.stack((-mean, mean), dim=-1)
 
     def forget(self) -> None:
         """Drop the gradients."""
-        self._gradients, self._count = None, 0.0
+        self._gradients = self._violation = None
+        self._count = 0.0
 
     def used(self) -> Tensor:
-        """Its weights say little, and are all there is without data."""
-        return self.value[:0]
+        """Its answers in the last call."""
+        return self.value[:0] if self._latest is None else self._latest
 
     def sums(self) -> list[Tensor]:
-        """Gradients and how many entries they are of."""
+        """Gradients, of how many entries they are, and how far those are violated."""
         gradients = self._gradients or [torch.zeros_like(one) for one in self._parameters]
-        return [*gradients, torch.tensor(self._count, dtype=torch.float64, device=gradients[0].device)]
+        numbers = torch.tensor([self._count, float(self._violation or 0.0)], dtype=torch.float64)
+        return [*gradients, numbers.to(gradients[0].device)]
 
     def take_sums(self, sums: list[Tensor]) -> None:
         """Those of all ranks."""
-        *gradients, count = sums
+        *gradients, numbers = sums
         self._gradients = [one.to(like.dtype) for one, like in zip(gradients, self._parameters, strict=True)]
-        self._count = float(count)
+        self._count, self._violation = float(numbers[0]), numbers[1]
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights, the optimiser's state, and what was seen."""
@@ -158,7 +168,7 @@ class Network(Multipliers):
                 found[f"optimiser/{number}/{key}"] = torch.as_tensor(tensor)
         if self._gradients is not None:
             found |= {f"gradient/{number}": tensor for number, tensor in enumerate(self._gradients)}
-            found["counts"] = torch.tensor(self._count, dtype=torch.float64)
+            found["counts"] = torch.tensor([self._count, float(self._violation or 0.0)], dtype=torch.float64)
         return found
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
@@ -180,6 +190,6 @@ class Network(Multipliers):
                 self._optimiser.state[parameter] = state
         if "counts" in tensors:
             self._gradients = [tensors[f"gradient/{number}"] for number in range(len(self._parameters))]
-            self._count = float(tensors["counts"])
+            self._count, self._violation = float(tensors["counts"][0]), tensors["counts"][1]
         else:
             self.forget()
