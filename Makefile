@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.ready-docs
 DEMO   ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: help demo examples test lint format bench pictures docs wheel clean five-seeds
+.PHONY: help demo examples test lint format bench peers convergence pictures docs wheel clean five-seeds
 
 help:        ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,12 @@ format: $(READY)  ## Rewrite the code in the house style
 
 bench: $(READY)   ## Measure the core (ratios, side by side) and write results/core/
 	$(BIN)/python benchmarks/core.py --rounds 15 --out results/core
+
+peers: $(READY)   ## Time a constraint step beside the peers' and write results/core/peers.* (CPU, 20 minutes)
+	$(BIN)/python benchmarks/peers.py --out results/core
+
+convergence: $(READY)  ## Solve problems with known optima by every method and write results/core/convergence.* (a minute)
+	$(BIN)/python benchmarks/convergence.py --out results/core
 
 five-seeds: $(READY)  ## The demo with five seeds into results/synthetic/small/ (CPU, 20 minutes)
 	$(BIN)/ringfence compare synthetic --seeds 0 1 2 3 4 --out runs/five-seeds

@@ -34,7 +34,7 @@ METHODS: dict[str, Callable[[], rf.Method]] = {
     "LogBarrier": lambda: rf.LogBarrier(t=5.0),
     "Penalty": lambda: rf.Penalty(),
     "Lagrangian, per sample": lambda: rf.Lagrangian(samples=SAMPLES),
-    "ReLULagrangian": lambda: rf.ReLULagrangian(),
+    "ReLULagrangian, per sample": lambda: rf.ReLULagrangian(samples=SAMPLES),
     "AugmentedLagrangian, per sample": lambda: rf.AugmentedLagrangian(samples=SAMPLES),
 }
 

@@ -38,7 +38,7 @@ class Problem:
     """
 
     objective: Callable[[Tensor, Tensor], Tensor]
-    constraints: Callable[[Tensor, Tensor], dict[str, rf.Constraint]]
+    constraints: Callable[[Tensor, Tensor], dict[str, rf.Residual]]
     solution: Tensor
     multipliers: dict[str, Tensor]
     start: Tensor
@@ -65,14 +65,19 @@ class Problem:
         """The largest λ*."""
         return max(one.max().item() for one in self.multipliers.values())
 
+    @property
+    def numbers(self) -> dict[str, int]:
+        """How many limits a call has under each name; two sides are one."""
+        residuals = self.constraints(self.start, self.rows[: self.batch])
+        return {name: one.f.numel() // (2 if one.two_sided else 1) for name, one in residuals.items()}
+
     def energy(self, x: Tensor) -> Tensor:
         """E over all data points."""
         return self.objective(x, self.rows)
 
     def limits(self, x: Tensor) -> dict[str, rf.Residual]:
         """The residuals of all data points."""
-        found = self.constraints(x, self.rows)
-        return {name: one if isinstance(one, rf.Residual) else rf.at_most(one, 0.0) for name, one in found.items()}
+        return self.constraints(x, self.rows)
 
     def violation(self, x: Tensor) -> float:
         """The worst, of what is limited: each residual, or its mean."""
@@ -84,10 +89,14 @@ class Problem:
 
     def with_means_as_numbers(self) -> Problem:
         """The same problem for a method that limits every row: it is given the mean, a residual without rows."""
+        if not self.means:
+            return self
 
-        def constraints(x: Tensor, rows: Tensor) -> dict[str, rf.Constraint]:
+        def constraints(x: Tensor, rows: Tensor) -> dict[str, rf.Residual]:
             given = self.constraints(x, rows)
-            return {name: one.f.mean() if name in self.means else one for name, one in given.items()}  # type: ignore
+            return {
+                name: rf.at_most(one.f.mean(), 0.0) if name in self.means else one for name, one in given.items()
+            }
 
         multipliers = {
             name: one.sum() if name in self.means else one  # λ·Σf = (λN)·mean(f)
@@ -188,9 +197,9 @@ def fair_logistic_regression(_: float = 0.0) -> Problem:
     )
 
 
-def _classes() -> tuple[Tensor, Tensor]:
-    features, noise = _random(5, 60, 4), _random(6, 60)
-    return features, torch.sign(features @ _vector(2.0, -1.0, 1.5, 0.5) + noise)
+def _classes(noise: float = 1.0) -> tuple[Tensor, Tensor]:
+    features, wobble = _random(5, 60, 4), noise * _random(6, 60)
+    return features, torch.sign(features @ _vector(2.0, -1.0, 1.5, 0.5) + wobble)
 
 
 @cache
@@ -271,7 +280,7 @@ def loaded_die(tolerance: float = 0.0) -> Problem:
         multipliers,
         start=torch.full((6,), 1 / 6, dtype=torch.float64),
         lr=0.02,
-        dual_lr=0.5,
+        dual_lr=0.3,
     )
 
 
@@ -311,7 +320,7 @@ def short_logistic_regression(_: float = 0.0) -> Problem:
     """cooper's: logistic regression on generated data, with weights of at most unit length."""
     import cvxpy as cp
 
-    features, labels = _classes()
+    features, labels = _classes(noise=2.0)
     x = cp.Variable(4)
     goal = cp.sum(cp.logistic(-cp.multiply(labels.numpy(), features.numpy() @ x))) / 60
     return Problem(
@@ -357,7 +366,7 @@ def mini_batches(_: float = 0.0) -> Problem:
         {"limit": torch.relu(y - b)},
         start=torch.zeros(24, dtype=torch.float64),
         lr=0.4,
-        dual_lr=0.5,
+        dual_lr=0.35,
         samples=20,
         batch=5,
         minimised=False,
@@ -413,14 +422,8 @@ class Fenced:
         return (self.problem.rows,) if batch == samples else torch.randperm(samples, generator=shuffle).split(batch)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Where a solver ended: the point, the method's duals() there, and the method."""
-
-    x: Tensor
-    duals: dict[str, Tensor]
-    fence: rf.Method
-
+Answer = tuple[Tensor, dict[str, Tensor]]
+"""Where a solver ended: the point, and the method's ``duals()`` there."""
 
 Solver = Callable[[Fenced], Answer]
 Options = Callable[[Problem], Mapping[str, Any]]
@@ -453,7 +456,7 @@ def minimise_and_step(steps: int) -> Solver:
             if step < steps - 1:
                 fenced.loss(x, fenced.problem.rows)  # seen: what the dual step goes by
                 fenced.fence.step()
-        return Answer(x.detach(), fenced.duals(x), fenced.fence)
+        return x.detach(), fenced.duals(x)
 
     return solve
 
@@ -482,7 +485,7 @@ def descend(iterations: int, slower: Callable[[float], float] = lambda done: 1.0
                 points.append(x.detach())
                 duals.append(fenced.duals(x))
         mean = {name: torch.stack([one[name] for one in duals]).mean(dim=0) for name in duals[0]}
-        return Answer(torch.stack(points).mean(dim=0), mean, fenced.fence)
+        return torch.stack(points).mean(dim=0), mean
 
     return solve
 
@@ -502,6 +505,25 @@ class Way:
     options: Options
     tolerance: float
     duals: float | str
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Where a method ended on a problem, and how far from what the oracle says.
+
+    Attributes:
+        fence: the method.
+        x: the point.
+        objective: |E - E*|.
+        violation: the worst max(f, 0).
+        duals: the largest |λ - λ*|; None where ``duals()`` are not the multipliers.
+    """
+
+    fence: rf.Method
+    x: Tensor
+    objective: float
+    violation: float
+    duals: float | None
 
 
 @dataclass(frozen=True)
@@ -540,27 +562,16 @@ class Recipe:
         usual = self.minimised if self.problem(name).minimised else self.iterated
         return self.special.get(name, usual)
 
-
-@dataclass(frozen=True)
-class Distances:
-    """How far an answer is from the oracle's.
-
-    Attributes:
-        objective: |E - E*|.
-        violation: the worst max(f, 0).
-        duals: the largest |λ - λ*|; None where ``duals()`` are not the multipliers.
-    """
-
-    objective: float
-    violation: float
-    duals: float | None
-
-
-def distances(problem: Problem, answer: Answer, with_duals: bool) -> Distances:
-    """From the oracle."""
-    off = max((answer.duals[name] - expected).abs().max().item() for name, expected in problem.multipliers.items())
-    return Distances(
-        objective=abs(problem.energy(answer.x).item() - problem.optimum),
-        violation=problem.violation(answer.x),
-        duals=off if with_duals else None,
-    )
+    def solve(self, name: str, make: Callable[..., rf.Method], indexed: bool) -> Solved:
+        """Go through the problem; ``make`` builds the method, ``indexed`` is whether its calls say whose rows."""
+        problem, way = self.problem(name), self.way(name)
+        fence = make(**way.options(problem))
+        x, duals = way.solve(Fenced(problem, fence, indexed))
+        off = [(duals[one] - expected).abs().max().item() for one, expected in problem.multipliers.items()]
+        return Solved(
+            fence,
+            x,
+            objective=abs(problem.energy(x).item() - problem.optimum),
+            violation=problem.violation(x),
+            duals=None if isinstance(way.duals, str) else max(off),
+        )

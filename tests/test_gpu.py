@@ -141,9 +141,10 @@ def test_an_overflow_of_float16_leaves_multipliers_alone() -> None:
     fence(a=good * 2, index=index)
     fence.step()
     assert fence.multipliers["a"].tolist() == [2.5] * 4
+    scale = torch.tensor([4.0, 60000.0, 4.0, 4.0], device="cuda").half()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        fence(a=good * torch.tensor([1.0, 60000.0, 1.0, 1.0], device="cuda").half() * 4, index=index)
+        fence(a=good * scale * 4, index=index)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     fence.step()

@@ -30,8 +30,8 @@ class AugmentedLagrangian(DualMethod):
     mean, in the term (over the call's rows, each rank's its own) as in the dual step (over all that was seen).
 
     ρ grows by ``mu`` at a step only while the worst violation does not fall: while it is above ``tolerance``, and
-    not below ``enough`` times that of the step before. When the loss is minimised between steps, ``enough=0.5`` asks
-    for more.
+    not below ``enough`` times that of the step before. Where the loss is minimised between steps, ``enough=0.5``
+    asks for more.
 
     Args:
         rho: ρ > 0, the quadratic term's weight; or a function from the number of steps taken to ρ; or a mapping
