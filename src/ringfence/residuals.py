@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from ringfence.barrier import computing_dtype, is_number, positive_number
-from ringfence.checks import Check, batched, finite
-
-Bound: TypeAlias = float | Tensor
-LOOK_AT_THE_OUTPUT: Final = "Look at the network's output there: a diverging step, or a division by zero."
+from ringfence.bounds import LOOK_AT_THE_OUTPUT, Bound, Bounded, computed, require_real
+from ringfence.checks import Check, finite
 
 
 @dataclass(eq=False, slots=True)  # not frozen, which would make it five times as slow to make; nobody changes one
@@ -118,7 +114,7 @@ def between(value: Tensor, low: Bound, high: Bound, *, mask: Tensor | None = Non
         >>> rf.between(torch.tensor([3.0, 7.0]), 0.0, 5.0)
         Residual [2, 2]: 3 of 4 constraints satisfied, worst violation 2 at [1] (above high)
     """
-    maker = _Maker("between", value, mask)
+    maker = Bounded("between", value, mask)
     low, high = maker.bound("low", low), maker.bound("high", high)
     maker.require(
         "low > high, or a bound that is NaN or infinite on the wrong side",
@@ -128,23 +124,23 @@ def between(value: Tensor, low: Bound, high: Bound, *, mask: Tensor | None = Non
         _apart,
     )
     value = maker.value
-    return maker.residual(torch.stack((low - value, value - high), dim=-1), (low, high), scale, two_sided=True)
+    return _made(maker, torch.stack((low - value, value - high), dim=-1), (low, high), scale, two_sided=True)
 
 
 def at_most(value: Tensor, high: Bound, *, mask: Tensor | None = None, scale: Bound = 1.0) -> Residual:
     """f = (value - high) / scale: value <= high. Arguments as for ``between``; shaped like ``value``."""
-    maker = _Maker("at_most", value, mask)
+    maker = Bounded("at_most", value, mask)
     high = maker.bound("high", high)
     maker.require("high is NaN or -inf", _below_everything, {"high": high}, "Use inf for no bound.")
-    return maker.residual(maker.value - high, (high,), scale)
+    return _made(maker, maker.value - high, (high,), scale)
 
 
 def at_least(value: Tensor, low: Bound, *, mask: Tensor | None = None, scale: Bound = 1.0) -> Residual:
     """f = (low - value) / scale: value >= low. Arguments as for ``between``; shaped like ``value``."""
-    maker = _Maker("at_least", value, mask)
+    maker = Bounded("at_least", value, mask)
     low = maker.bound("low", low)
     maker.require("low is NaN or inf", _above_everything, {"low": low}, "Use -inf for no bound.")
-    return maker.residual(low - maker.value, (low,), scale)
+    return _made(maker, low - maker.value, (low,), scale)
 
 
 def equal(
@@ -167,7 +163,7 @@ def equal(
     Returns:
         A residual of shape ``[*value.shape, 2]``.
     """
-    maker = _Maker("equal", value, mask)
+    maker = Bounded("equal", value, mask)
     target, tolerance = maker.bound("target", target), maker.bound("tolerance", tolerance)
     maker.require(
         "a target that is not finite, or a tolerance that is negative or not finite",
@@ -177,7 +173,7 @@ def equal(
     )
     off = maker.value - target  # the two sides are exact opposites of it, so that their sum tells the tolerance
     f = torch.stack((-off - tolerance, off - tolerance), dim=-1)
-    residual = maker.residual(f, (), scale, two_sided=True)
+    residual = _made(maker, f, (), scale, two_sided=True)
     return replace(residual, equality=True, tolerance=tolerance)
 
 
@@ -216,161 +212,19 @@ def as_residual(name: str, constraint: Constraint) -> Residual:
             f"constraint '{name}' must be a tensor or what rf.between and its kin return, "
             f"got {type(constraint).__name__}"
         )
-    _require_real(f"constraint '{name}'", constraint)
-    f, half = _computed(constraint)
+    require_real(f"constraint '{name}'", constraint)
+    f, half = computed(constraint)
     return Residual(f, half=half)
 
 
-class _Maker:
-    """A value with its mask, and the bounds' checks: made at once on the CPU, carried along from a GPU.
-
-    Where values cannot be looked at (inside ``torch.compile`` and ``torch.vmap``) nothing is checked.
-    """
-
-    __slots__ = ("_checks", "_half", "_mask", "_name", "_sighted", "value")
-
-    def __init__(self, name: str, value: Tensor, mask: Tensor | None) -> None:
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{name}: value must be a tensor, got {type(value).__name__}")
-        _require_real(f"{name}: value", value)
-        self.value, self._half = _computed(value)
-        self._name, self._checks = name, []
-        self._mask = None if mask is None else _checked_mask(name, mask, value)
-        self._sighted = not (torch.compiler.is_compiling() or batched(value))
-
-    _checks: list[Check]
-
-    def bound(self, name: str, bound: Bound) -> Bound:
-        """``bound`` in the dtype of the value; a tensor must broadcast *to* its shape, never widen it."""
-        maker, value = self._name, self.value
-        if not isinstance(bound, Tensor):
-            if not is_number(bound):
-                raise TypeError(f"{maker}: {name} must be a number or a tensor, got {type(bound).__name__}")
-            # beyond the dtype's range is no bound at all
-            return math.copysign(math.inf, bound) if abs(bound) > torch.finfo(value.dtype).max else float(bound)
-        if bound.ndim and bound.device != value.device:
-            raise ValueError(
-                f"{maker}: {name} is on {bound.device} but value is on {value.device}: move it with .to(...)"
-            )
-        if not _broadcasts_to(bound.shape, value.shape):
-            raise ValueError(
-                f"{maker}: {name} of shape {list(bound.shape)} does not broadcast to value of shape "
-                f"{list(value.shape)}; "
-                + (
-                    f"it has more dimensions than the value: drop some, as in {name}.squeeze(-1)"
-                    if bound.ndim > value.ndim
-                    else f"add dimensions of size 1 where it should repeat, as in {name}[:, None]"
-                )
-            )
-        self._sighted = self._sighted and not batched(bound)
-        return bound.to(value.dtype)
-
-    def require(
-        self,
-        fault: str,
-        broken: Callable[..., Tensor | bool],
-        inputs: dict[str, Bound],
-        advice: str,
-        sound: Callable[..., bool] | None = None,
-    ) -> None:
-        """Raise if ``broken`` anywhere, or leave the looking to whoever knows the constraint's name."""
-        if not self._sighted:
-            return
-        if not any(isinstance(one, Tensor) for one in inputs.values()) and not broken(*inputs.values()):
-            return
-        check = Check(fault, broken, inputs, advice, self.value.shape, self._mask, sound)
-        if check.on_cpu:
-            check.enforce(self._name)
-        else:
-            self._checks.append(check)
-
-    def residual(self, f: Tensor, bounds: tuple[Bound, ...], scale: Bound, two_sided: bool = False) -> Residual:
-        """``f`` scaled and masked; ``bounds`` are those that may be infinite."""
-        mask = self._mask
-        if isinstance(scale, Tensor):
-            unit = torch.as_tensor(self.bound("scale", scale))
-            self.require("scale <= 0 or NaN", _not_positive, {"scale": unit}, "A scale must be positive.")
-            if mask is not None:  # dividing by a masked row's 0 would put NaN into its gradient
-                unit = torch.where(mask, unit, 1.0)
-            f = f / (unit.unsqueeze(-1) if two_sided else unit)
-        elif positive_number("scale", scale) != 1.0:
-            f = f / scale
-        ragged = any(self._may_be_infinite(bound) for bound in bounds)
-        if mask is not None:
-            f = torch.where(mask.unsqueeze(-1) if two_sided else mask, f, -math.inf)
-            ragged = True
-        if not self._sighted:
-            return Residual(f, two_sided, ragged)
-        if ragged:  # f = -inf says "no constraint", so a value that is -inf must be caught as such
-            self._checks += (
-                finite("value", self.value, LOOK_AT_THE_OUTPUT, mask),
-                Check(
-                    "residual overflows",
-                    _overflows,
-                    {"residual": f.detach()},
-                    "Use a larger scale=",
-                    sound=_below_infinity,
-                ),
-            )
-        return Residual(f, two_sided, ragged, tuple(self._checks), half=self._half)
-
-    def _may_be_infinite(self, bound: Bound) -> bool:
-        if not isinstance(bound, Tensor):
-            return math.isinf(bound)
-        if not (self._sighted and bound.is_cpu):  # looking is cheap on the CPU, and a stall on a GPU
-            return True
-        return bound.numel() > 0 and math.isinf(bound.abs().amax().item())
-
-
-def _computed(tensor: Tensor) -> tuple[Tensor, bool]:
-    """``tensor`` in float32 or wider, and whether what it comes from may have overflowed float16."""
-    dtype = tensor.dtype
-    half = dtype is torch.float16
-    if torch._C._is_any_autocast_enabled():
-        device = tensor.device.type
-        half = half or (torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) is torch.float16)
-    if dtype is not torch.float32:
-        tensor = tensor.to(computing_dtype(dtype))
-    return tensor, half
-
-
-def _require_real(what: str, tensor: Tensor) -> None:
-    if not tensor.is_floating_point():
-        raise TypeError(
-            f"{what} must be floating point, got {tensor.dtype}: "
-            + (
-                "a complex number has no order; constrain its .real, .imag or .abs()"
-                if tensor.is_complex()
-                else "an integer tensor carries no gradient; constrain the network's output before it is rounded, "
-                "or convert it with .float()"
-            )
-        )
-    if tensor.layout is not torch.strided:
-        raise TypeError(f"{what} must be a dense tensor, got {tensor.layout}: convert it with .to_dense()")
+def _made(maker: Bounded, f: Tensor, bounds: tuple[Bound, ...], scale: Bound, two_sided: bool = False) -> Residual:
+    f, ragged, checks = maker.finished(f, bounds, scale, two_sided)
+    return Residual(f, two_sided, ragged, checks, half=maker.half)
 
 
 def _kind(residual: Residual) -> str:
     sides = "an equality" if residual.equality else "two-sided" if residual.two_sided else "one-sided"
     return f"{sides} {list(residual.f.shape)}"
-
-
-def _checked_mask(maker: str, mask: Tensor, value: Tensor) -> Tensor:
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise TypeError(f"{maker}: mask must be a bool tensor, got {kind}")
-    if not _broadcasts_to(mask.shape, value.shape):
-        raise ValueError(
-            f"{maker}: mask of shape {list(mask.shape)} does not broadcast to value of shape "
-            f"{list(value.shape)}; give it one entry per value, or dimensions of size 1 where it should repeat"
-        )
-    return mask
-
-
-def _broadcasts_to(shape: torch.Size, target: torch.Size) -> bool:
-    if len(shape) > len(target):
-        return False
-    pairs = zip(reversed(shape), reversed(target), strict=False)
-    return all(size in (1, wanted) for size, wanted in pairs)
 
 
 # A NaN counts as broken, hence "not fine". `^ True` is "not" for plain bools and bool tensors alike, so that
@@ -394,15 +248,3 @@ def _above_everything(low: Bound) -> Tensor | bool:
 
 def _no_band(target: Bound, tolerance: Bound) -> Tensor | bool:
     return ((target > -math.inf) & (target < math.inf) & (tolerance >= 0) & (tolerance < math.inf)) ^ True
-
-
-def _overflows(residual: Tensor) -> Tensor:
-    return residual == math.inf
-
-
-def _below_infinity(residual: Tensor) -> bool:
-    return residual.numel() == 0 or residual.amax().item() < math.inf
-
-
-def _not_positive(scale: Tensor) -> Tensor | bool:
-    return ((scale > 0) & (scale < math.inf)) ^ True

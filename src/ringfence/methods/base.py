@@ -6,19 +6,15 @@ import math
 import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
+from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
 import torch
 from torch import Tensor
 
 from ringfence.barrier import not_negative
 from ringfence.certificate import Certificate
-from ringfence.checks import Check, Ledger, batched
-from ringfence.methods.by_name import ByName
-from ringfence.methods.schedule import Schedule
-from ringfence.methods.state import Remembering
-from ringfence.residuals import Constraint, Residual, as_residual
+from ringfence.methods.admission import Admitting, Call, listed, transformed
+from ringfence.residuals import Constraint, Residual
 
 if sys.version_info >= (3, 11):
     from typing import Unpack as Unpack
@@ -26,7 +22,6 @@ else:
     from typing_extensions import Unpack as Unpack
 
 Reduction: TypeAlias = Literal["sum", "mean", "batchmean"]
-RESERVED: Final = ("index", "objective", "parameters", "radius", "tolerance")
 
 
 class Options(TypedDict, total=False):
@@ -38,22 +33,7 @@ class Options(TypedDict, total=False):
     validate: bool | None
 
 
-@dataclass(slots=True)
-class Call:
-    """What a method was given, its names, shapes and values checked.
-
-    Attributes:
-        residuals: by name.
-        index: which data point each row is, where the method asks for it.
-        sound: False where float16 overflowed, which is no fault: a ``GradScaler`` leaves such a step out.
-    """
-
-    residuals: dict[str, Residual]
-    index: Tensor | None
-    sound: bool | Tensor = True
-
-
-class Method(Remembering):
+class Method(Admitting):
     """loss = Σ_i w_i Σ_n φ(f_i^n): named residuals in (``f <= 0`` satisfied), one scalar out.
 
     Concrete methods say what φ is. All of them share these verbs:
@@ -86,22 +66,17 @@ class Method(Remembering):
         validate: bool | None = None,
         **unknown: object,
     ) -> None:
-        super().__init__()
         if unknown:
-            raise TypeError(f"{type(self).__name__} takes no argument {_listed(unknown)}")
+            raise TypeError(f"{type(self).__name__} takes no argument {listed(unknown)}")
         if reduction not in get_args(Reduction):
             raise ValueError(f"reduction must be one of {', '.join(get_args(Reduction))}, got '{reduction}'")
         self.reduction = reduction
-        self.weights = {
-            name: not_negative(f"the weight of '{name}'", weight) for name, weight in (weights or {}).items()
-        }
-        self.shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
         self.steps = 0
-        self._names: frozenset[str] | None = None
-        self._ledger = Ledger(validate)
-        if self.shapes:
-            self._check_new_names(tuple(self.shapes))
-            self._names = frozenset(self.shapes)
+        super().__init__(
+            {name: not_negative(f"the weight of '{name}'", weight) for name, weight in (weights or {}).items()},
+            {name: tuple(shape) for name, shape in (shapes or {}).items()},
+            validate,
+        )
 
     # The verbs
 
@@ -119,7 +94,7 @@ class Method(Remembering):
         """
         if unnamed:
             raise TypeError("a constraint needs a name: fence(size=rf.between(...)), not fence(rf.between(...))")
-        by_loss = self._names is not None and self._tells(next(iter(self._names))) and not _transformed()
+        by_loss = self._names is not None and self._tells(next(iter(self._names))) and not transformed()
         call = self._admit(constraints, index, look=not by_loss)
         loss = self._loss(call)
         if by_loss:
@@ -226,18 +201,6 @@ class Method(Remembering):
     def _advance(self) -> None:
         """What ``step()`` does, the checks made; ``self.steps`` counts the steps before this one."""
 
-    def _tells(self, name: str) -> bool:
-        """Whether the term is finite only if every residual is, so that one number tells that all is well."""
-        return False
-
-    def _by_name(self) -> Iterable[ByName[Any] | Schedule]:
-        """The settings that may be given by constraint name."""
-        return ()
-
-    def _index_checks(self, residuals: Mapping[str, Residual], index: Tensor | None) -> list[Check]:
-        """What must hold of ``index``; nothing for methods that do not use it."""
-        return []
-
     def _see(self, call: Call) -> None:
         """What a call made in training does besides its loss; nothing for methods without multipliers."""
 
@@ -282,79 +245,6 @@ class Method(Remembering):
             return float(max(*rows.values(), 1))
         return 1.0
 
-    def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None, look: bool = True) -> Call:
-        """Residuals with names and shapes agreed and values checked (or noted for later), and a harmless index."""
-        if not constraints:
-            raise ValueError(
-                f"{type(self).__name__} was called without any constraint: "
-                "name at least one, as in fence(size=rf.between(...))"
-            )
-        residuals = {name: as_residual(name, constraint) for name, constraint in constraints.items()}
-        if self._names is None or residuals.keys() != self._names:
-            self._check_new_names(tuple(residuals))
-        if self.shapes:
-            self._check_shapes(residuals)
-        call = Call(residuals, index)
-        if not torch.compiler.is_compiling():
-            if look:
-                self._check_values(call)
-            for check in self._index_checks(residuals, index):
-                self._ledger.add("index", check)
-            if look:
-                self._ledger.close_call()
-        if self._names is None:  # only now: a call that failed fixes nothing
-            self._names = frozenset(residuals)
-        return call
-
-    def _check_values(self, call: Call, told: bool = False) -> None:
-        """Raise if a value is not a number, or note the check for later; overflows of float16 are let through.
-
-        ``told`` says that the loss is finite. That settles plain residuals; behind an f of -inf, "no constraint",
-        there may still be a value that is no number.
-        """
-        if self._ledger.validate is False:
-            return
-        for name, residual in call.residuals.items():
-            plain = not (residual.ragged or residual.checks or residual.strict is not None)
-            if told and plain and self._tells(name):
-                continue
-            if batched(residual.f):
-                continue  # inside torch.vmap nobody can look
-            for check in residual.all_checks():
-                if not residual.half:
-                    self._ledger.add(f"constraint '{name}'", check)
-                elif not check.on_cpu:
-                    call.sound = call.sound & ~check.entries().any()
-                elif call.sound is True:
-                    call.sound = check.holds()
-
-    def _check_shapes(self, residuals: Mapping[str, Residual]) -> None:
-        for name, residual in residuals.items():
-            row = tuple(residual.f.shape[1:])
-            if name in self.shapes and row != self.shapes[name]:
-                raise ValueError(
-                    f"constraint '{name}' has rows of shape {list(row)}, declared were {list(self.shapes[name])}"
-                )
-
-    def _check_new_names(self, names: tuple[str, ...]) -> None:
-        """Raise if names may not be these: because others came before, or because a setting speaks of others."""
-        if self._names is None:
-            taken = [name for name in names if name in RESERVED]
-            if taken:
-                raise ValueError(f"'{taken[0]}' cannot name a constraint: it is an argument of the methods")
-            unused = sorted(set(self.weights) - set(names))
-            if unused:
-                raise ValueError(f"weights name {_listed(unused)}, but the constraints are {_listed(names)}")
-            for setting in self._by_name():
-                setting.check_names(names)
-            return
-        new, gone = sorted(set(names) - set(self._names)), sorted(set(self._names) - set(names))
-        raise ValueError(
-            f"the constraints' names changed: they were {_listed(sorted(self._names))}, now "
-            + " and ".join([f"{_listed(new)} is new"] * bool(new) + [f"{_listed(gone)} is missing"] * bool(gone))
-            + ". Give every constraint in every call; use mask= for data points without one"
-        )
-
     # State: what all methods remember
 
     def _header(self) -> dict[str, Any]:
@@ -370,19 +260,14 @@ class Method(Remembering):
         saved = header.get("names", [])
         if saved and self._names is not None and set(saved) != self._names:
             return (
-                f"the state is about the constraints {_listed(saved)}, this method's are "
-                f"{_listed(sorted(self._names))}"
+                f"the state is about the constraints {listed(saved)}, this method's are "
+                f"{listed(sorted(self._names))}"
             )
         return None
 
     def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
         self._names = frozenset(header["names"]) or self._names
         self.steps = int(numbers["steps"])
-
-
-def _transformed() -> bool:
-    """Whether torch.compile or torch.func is tracing, rather than computing."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def _gradient_norm(loss: Tensor | float, parameters: Iterable[Tensor]) -> float:
@@ -392,7 +277,3 @@ def _gradient_norm(loss: Tensor | float, parameters: Iterable[Tensor]) -> float:
     gradients = torch.autograd.grad(loss, trained, retain_graph=True, allow_unused=True) if trained else ()
     squares = [gradient.double().square().sum() for gradient in gradients if gradient is not None]
     return float(torch.stack(squares).sum().sqrt()) if squares else 0.0
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)

@@ -1,11 +1,9 @@
-"""What methods with explicit multipliers share: what was seen, the dual step, and λ's state."""
+"""What methods with explicit multipliers share: what is seen, and the dual step."""
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
@@ -17,12 +15,14 @@ from torch import distributed as dist
 from ringfence.barrier import not_negative, positive_number
 from ringfence.checks import Check, batched, unwrapped
 from ringfence.methods import ranks
+from ringfence.methods.admission import Call
 from ringfence.methods.ascent import OptimiserFactory, RowOptimiser, ascend, settle_ties
-from ringfence.methods.base import Call, Method, Options, Unpack
+from ringfence.methods.base import Options, Unpack
 from ringfence.methods.by_name import ByName
+from ringfence.methods.dual_state import DualState
 from ringfence.methods.kinds import EQUALITY, INEQUALITY, Kind
 from ringfence.methods.multipliers import Multipliers
-from ringfence.methods.whose import MultiplierView, Whose, unfit
+from ringfence.methods.whose import Whose
 from ringfence.residuals import Constraint, Residual
 
 Rates: TypeAlias = float | Mapping[str, float]
@@ -43,7 +43,7 @@ class DualOptions(Options, total=False):
     process_group: dist.ProcessGroup | None
 
 
-class DualMethod(Method):
+class DualMethod(DualState):
     """λ ← max(0, λ + rate · f) at a dual step; for an equality λ has a sign, and no bound at 0.
 
     **Whose λ.** A multiplier belongs to a data point, so a call says which its rows are: ``index=``. The table of
@@ -88,34 +88,20 @@ class DualMethod(Method):
         process_group: dist.ProcessGroup | None = None,
         **options: Unpack[Options],
     ) -> None:
-        self.initial: ByName[float] = ByName("initial", initial, not_negative)
         self.max_multiplier: ByName[float] = ByName("max_multiplier", max_multiplier, _cap)
         self.restart = restart
-        self.whose = Whose(samples, shared, same_rows, multiplier)
         if multiplier is not None and (initial != 0.0 or max_multiplier != math.inf or restart):
             raise ValueError(
                 "initial, max_multiplier and restart are about stored multipliers: with multiplier= they "
                 "are the module's to decide"
             )
-        self._make_optimiser: ByName[OptimiserFactory] | None = (
-            None if dual_optimiser is None else ByName("dual_optimiser", dual_optimiser, _factory)
+        super().__init__(
+            ByName("initial", initial, not_negative),
+            Whose(samples, shared, same_rows, multiplier),
+            None if dual_optimiser is None else ByName("dual_optimiser", dual_optimiser, _factory),
+            process_group,
+            **options,
         )
-        self._process_group = process_group
-        self._stores: dict[str, Multipliers] = {}
-        self._optimisers: dict[str, RowOptimiser] = {}
-        self._observing = False  # observe() is under way, and calls do not count
-        self._overflowed = False
-        super().__init__(**options)
-
-    @property
-    def multipliers(self) -> MultiplierView:
-        """λ as stored, by name. It is live: a dual step changes it, and so may you."""
-        return MultiplierView(self._stores)
-
-    @property
-    def dual_optimisers(self) -> dict[str, torch.optim.Optimizer]:
-        """What moves λ, by name, once there was a dual step: for learning-rate schedules."""
-        return {name: one.optimiser for name, one in self._optimisers.items()}
 
     def observe(self, *, index: Tensor | None = None, **constraints: Constraint) -> None:
         """Remember residuals for the next dual step, in place of those that the calls saw: the paper's pass.
@@ -129,21 +115,7 @@ class DualMethod(Method):
             self._observing = True
         self._record(call)
 
-    def summary(self) -> dict[str, float]:
-        """Mean and largest |λ| of each constraint, of those that had a dual step: padding has none."""
-        summary = {}
-        for name, store in sorted(self._stores.items()):
-            used = store.used().abs()
-            if used.numel():
-                summary[f"mean_multiplier/{name}"] = used.mean().item()
-                summary[f"max_multiplier/{name}"] = used.max().item()
-        return summary
-
     # What a concrete method says
-
-    @abstractmethod
-    def _rate(self, name: str) -> float:
-        """How far a dual step goes."""
 
     def _layout(self, residual: Residual) -> tuple[Kind, bool, torch.Size]:
         """Which kind of λ, whether ``_measure`` has a last dimension (low, high), and its shape."""
@@ -253,11 +225,6 @@ class DualMethod(Method):
         if ranks.several(self._process_group):
             self._agree(str(fault))
 
-    def _forget(self) -> None:
-        self._observing = self._overflowed = False
-        for store in self._stores.values():
-            store.forget()
-
     # Multipliers for the rows of a call
 
     def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None, look: bool = True) -> Call:
@@ -291,86 +258,13 @@ class DualMethod(Method):
         shapes = {name: (residual.f.shape, _has_rows(residual)) for name, residual in residuals.items()}
         return self.whose.checks(type(self).__name__, index, shapes)
 
-    def _store_like(self, name: str, layout: Mapping[str, Any]) -> Multipliers:
-        return self.whose.store_like(name, layout, self.initial[name], self._network_optimiser(name))
-
-    def _network_optimiser(self, name: str) -> OptimiserFactory:
-        if self._make_optimiser is not None:
-            return self._make_optimiser[name]
-        return partial(torch.optim.SGD, lr=self._rate(name))
-
     def _by_name(self) -> Iterable[Any]:
         settings = (self.initial, self.max_multiplier, self._make_optimiser, self.whose.network)
         return [setting for setting in settings if setting is not None]
 
-    # State
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> DualMethod:
-        memo[id(self._process_group)] = self._process_group  # the ranks are the same, and cannot be copied
-        twin = type(self).__new__(type(self))
-        memo[id(self)] = twin
-        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return twin
-
-    def _header(self) -> dict[str, Any]:
-        stores = {
-            name: {"kept": store.code, "kind": store.kind.code, "pair": store.pair}
-            for name, store in sorted(self._stores.items())
-        }
-        return super()._header() | {"stores": stores, "whose": self.whose.code, "observing": self._observing}
-
-    def _knows(self, name: str, header: dict[str, Any]) -> bool:
-        what, _, constraint = name.partition(".")
-        return constraint in header["stores"] and what.partition("/")[0] in _TENSORS
-
-    def _tensors(self) -> dict[str, Tensor]:
-        found = {
-            f"{what}.{name}": tensor
-            for name, store in self._stores.items()
-            for what, tensor in store.tensors().items()
-        }
-        for name, optimiser in self._optimisers.items():
-            found |= {f"optimiser/{what}.{name}": tensor for what, tensor in optimiser.tensors().items()}
-        return found
-
-    def _refusal(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
-        if header["whose"] != self.whose.code:
-            return f"the state's multipliers are kept by {header['whose']}, this method's by {self.whose.code}"
-        for name, layout in header["stores"].items():
-            saved, known = tensors.get(f"multipliers.{name}"), self._stores.get(name)
-            if saved is None:
-                if layout["kept"] != "network":
-                    return f"the state lacks the multipliers of {name}"
-                continue
-            if known is not None and list(saved.shape)[-len(known.size()) or saved.ndim :] != known.size():
-                return (
-                    f"the state's multipliers of '{name}' have shape {list(saved.shape)}, "
-                    f"this method's have {list(known.value.shape)}"
-                )
-            fault = unfit(EQUALITY if layout["kind"] == EQUALITY.code else INEQUALITY, saved)
-            if fault is not None:
-                return f"the state's multipliers of '{name}' {fault}"
-        return super()._refusal(header, tensors)
-
-    def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
-        super()._restore(header, numbers, tensors)
-        self._observing = header["observing"]
-        for name, layout in header["stores"].items():
-            mine = {key.partition(".")[0]: one for key, one in tensors.items() if key.partition(".")[2] == name}
-            store = self._stores.get(name) or self._store_like(name, layout)
-            store.restore(mine)
-            self._stores[name] = store
-            moved = {key.partition("/")[2]: one for key, one in mine.items() if key.startswith("optimiser/")}
-            if moved and self._make_optimiser is not None and layout["kept"] != "network":
-                self._optimisers[name] = self._optimisers.get(name) or RowOptimiser(self._make_optimiser[name])
-                self._optimisers[name].restore(moved)
-
 
 _LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float32, torch.float64)}
 """λ never overflows."""
-
-_TENSORS = ("multipliers", "met", "sums", "counts", "network", "optimiser", "gradient")
-"""What a saved state may hold of a constraint's multipliers."""
 
 
 def dual_rate(given: Rates | None, options: DualOptions, default: float = 1.0) -> ByName[float]:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ringfence.barrier import log_barrier, log_barrier_both, log_barrier_dual
-from ringfence.methods.base import Call, Method, Options, Unpack
+from ringfence.methods.admission import Call
+from ringfence.methods.base import Method, Options, Unpack
 from ringfence.methods.schedule import Schedule, Starts
 from ringfence.methods.summed import Phi, summed
 from ringfence.residuals import Constraint, Residual

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ringfence.methods.kinds import INEQUALITY, Kind
-from ringfence.methods.multipliers.store import Climb, Multipliers, counts, first, shape_changed
+from ringfence.methods.multipliers.store import Climb, Kept, counts, first, shape_changed
 from ringfence.residuals import Residual
 
 WORTH_A_REFERENCE: Final = 2**24
@@ -17,7 +17,7 @@ WORTH_A_REFERENCE: Final = 2**24
 
 
 @final
-class SameRows(Multipliers):
+class SameRows(Kept):
     """λ shaped like the residual. The latest call counts: before it are points that training has left behind.
 
     On the CPU v is kept by reference, since a copy would double the memory of the step; a v that is changed in
@@ -28,7 +28,6 @@ class SameRows(Multipliers):
 
     def __init__(self, name: str, kind: Kind, pair: bool, initial: float) -> None:
         super().__init__(name, kind, pair, initial)
-        self._value: Tensor | None = None
         self._met: Tensor | None = None  # None: every entry had a dual step, or none had
         self._v: Tensor | None = None
         self._count: Tensor | None = None  # None: every entry was there
@@ -36,21 +35,6 @@ class SameRows(Multipliers):
 
     def __str__(self) -> str:
         return "one multiplier per entry of the residual"
-
-    @property
-    def ready(self) -> bool:
-        """Since the first call."""
-        return self._value is not None
-
-    @property
-    def value(self) -> Tensor:
-        """λ."""
-        assert self._value is not None  # noqa: S101  (made by the first fit)
-        return self._value
-
-    def put(self, value: Tensor) -> None:
-        """Replace λ."""
-        self._value = value
 
     def fit(self, shape: torch.Size, like: Tensor, index: Tensor | None) -> None:
         """The shape of the first call is that of all."""
@@ -65,10 +49,6 @@ class SameRows(Multipliers):
             )
         elif self._value.device != like.device:
             self._value = self._value.to(like.device)
-
-    def rows(self, v: Tensor, index: Tensor | None) -> Tensor:
-        """All of them."""
-        return self.value if self.value.dtype == v.dtype else self.value.to(v.dtype)
 
     def see(self, v: Tensor, residual: Residual, index: Tensor | None, sound: bool | Tensor) -> None:
         """Keep this call's v in place of the last one's."""

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from ringfence.methods.kinds import Kind
-from ringfence.methods.multipliers.store import Climb, Multipliers, counts, first
+from ringfence.methods.multipliers.store import Climb, Kept, counts, first
 from ringfence.residuals import Residual
 
 
 @final
-class Shared(Multipliers):
+class Shared(Kept):
     """λ per constraint name. The mean over everything seen since the last step is what is held to ``<= 0``.
 
     A two-sided inequality is two constraints, and gets one for each side: with a single one,
@@ -25,7 +25,6 @@ class Shared(Multipliers):
 
     def __init__(self, name: str, kind: Kind, pair: bool, initial: float) -> None:
         super().__init__(name, kind, pair, initial)
-        self._value: Tensor | None = None
         # float64: one sum may take in millions of residuals
         self._sum: Tensor | None = None
         self._count: Tensor | None = None
@@ -33,31 +32,12 @@ class Shared(Multipliers):
     def __str__(self) -> str:
         return "one multiplier per constraint name, shared by all samples"
 
-    @property
-    def ready(self) -> bool:
-        """Since the first call."""
-        return self._value is not None
-
-    @property
-    def value(self) -> Tensor:
-        """λ: a scalar, or (low, high)."""
-        assert self._value is not None  # noqa: S101  (made by the first fit)
-        return self._value
-
-    def put(self, value: Tensor) -> None:
-        """Replace λ."""
-        self._value = value
-
     def fit(self, shape: torch.Size, like: Tensor, index: Tensor | None) -> None:
         """Anything fits."""
         if self._value is None:
             self._value = first(like, self.kind.shape(torch.Size((2,) if self.pair else ())), self.initial)
         elif self._value.device != like.device:
             self._value = self._value.to(like.device)
-
-    def rows(self, v: Tensor, index: Tensor | None) -> Tensor:
-        """The same for every row."""
-        return self.value if self.value.dtype == v.dtype else self.value.to(v.dtype)
 
     def measured(self, v: Tensor, residual: Residual) -> tuple[Tensor, Tensor | float]:
         """The sum of v over this call (of each side), and of how many."""

@@ -118,6 +118,33 @@ class Multipliers(ABC):
         """Take over what ``tensors`` gave."""
 
 
+class Kept(Multipliers):
+    """λ as one tensor, the same for every call."""
+
+    def __init__(self, name: str, kind: Kind, pair: bool, initial: float) -> None:
+        super().__init__(name, kind, pair, initial)
+        self._value: Tensor | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Since the first call."""
+        return self._value is not None
+
+    @property
+    def value(self) -> Tensor:
+        """λ."""
+        assert self._value is not None  # noqa: S101  (made by the first fit)
+        return self._value
+
+    def put(self, value: Tensor) -> None:
+        """Replace λ."""
+        self._value = value
+
+    def rows(self, v: Tensor, index: Tensor | None) -> Tensor:
+        """All of them."""
+        return self.value if self.value.dtype == v.dtype else self.value.to(v.dtype)
+
+
 def first(like: Tensor, shape: tuple[int, ...], initial: float) -> Tensor:
     """A new λ beside ``like``; never an inference tensor, which no later training call could use."""
     with torch.inference_mode(False):

@@ -1,0 +1,148 @@
+"""What methods with explicit multipliers remember: λ, what was seen of each, and what moves it."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from ringfence.methods.ascent import OptimiserFactory, RowOptimiser
+from ringfence.methods.base import Method, Options, Unpack
+from ringfence.methods.by_name import ByName
+from ringfence.methods.kinds import EQUALITY, INEQUALITY
+from ringfence.methods.multipliers import Multipliers
+from ringfence.methods.whose import MultiplierView, Whose, unfit
+
+_TENSORS = ("multipliers", "met", "sums", "counts", "network", "optimiser", "gradient")
+"""What a saved state may hold of a constraint's multipliers."""
+
+
+class DualState(Method):
+    """The multipliers of every constraint, whatever is done with them.
+
+    Args:
+        initial: every multiplier's first value.
+        whose: how they are kept.
+        make_optimiser: what moves them, where that is not a rate.
+        process_group: the ranks that train together.
+        **options: as for every method.
+    """
+
+    def __init__(
+        self,
+        initial: ByName[float],
+        whose: Whose,
+        make_optimiser: ByName[OptimiserFactory] | None,
+        process_group: dist.ProcessGroup | None,
+        **options: Unpack[Options],
+    ) -> None:
+        self.initial, self.whose = initial, whose
+        self._make_optimiser, self._process_group = make_optimiser, process_group
+        self._stores: dict[str, Multipliers] = {}
+        self._optimisers: dict[str, RowOptimiser] = {}
+        self._observing = False  # observe() is under way, and calls do not count
+        self._overflowed = False
+        super().__init__(**options)
+
+    @property
+    def multipliers(self) -> MultiplierView:
+        """λ as stored, by name. It is live: a dual step changes it, and so may you."""
+        return MultiplierView(self._stores)
+
+    @property
+    def dual_optimisers(self) -> dict[str, torch.optim.Optimizer]:
+        """What moves λ, by name, once there was a dual step: for learning-rate schedules."""
+        return {name: one.optimiser for name, one in self._optimisers.items()}
+
+    def summary(self) -> dict[str, float]:
+        """Mean and largest |λ| of each constraint, of those that had a dual step: padding has none."""
+        summary = {}
+        for name, store in sorted(self._stores.items()):
+            used = store.used().abs()
+            if used.numel():
+                summary[f"mean_multiplier/{name}"] = used.mean().item()
+                summary[f"max_multiplier/{name}"] = used.max().item()
+        return summary
+
+    @abstractmethod
+    def _rate(self, name: str) -> float:
+        """How far a dual step goes."""
+
+    def _store_like(self, name: str, layout: Mapping[str, Any]) -> Multipliers:
+        return self.whose.store_like(name, layout, self.initial[name], self._network_optimiser(name))
+
+    def _network_optimiser(self, name: str) -> OptimiserFactory:
+        if self._make_optimiser is not None:
+            return self._make_optimiser[name]
+        return partial(torch.optim.SGD, lr=self._rate(name))
+
+    def _forget(self) -> None:
+        self._observing = self._overflowed = False
+        for store in self._stores.values():
+            store.forget()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DualState:
+        memo[id(self._process_group)] = self._process_group  # the ranks are the same, and cannot be copied
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
+    def _header(self) -> dict[str, Any]:
+        stores = {
+            name: {"kept": store.code, "kind": store.kind.code, "pair": store.pair}
+            for name, store in sorted(self._stores.items())
+        }
+        return super()._header() | {"stores": stores, "whose": self.whose.code, "observing": self._observing}
+
+    def _knows(self, name: str, header: dict[str, Any]) -> bool:
+        what, _, constraint = name.partition(".")
+        return constraint in header["stores"] and what.partition("/")[0] in _TENSORS
+
+    def _tensors(self) -> dict[str, Tensor]:
+        found = {
+            f"{what}.{name}": tensor
+            for name, store in self._stores.items()
+            for what, tensor in store.tensors().items()
+        }
+        for name, optimiser in self._optimisers.items():
+            found |= {f"optimiser/{what}.{name}": tensor for what, tensor in optimiser.tensors().items()}
+        return found
+
+    def _refusal(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
+        if header["whose"] != self.whose.code:
+            return f"the state's multipliers are kept by {header['whose']}, this method's by {self.whose.code}"
+        for name, layout in header["stores"].items():
+            saved, known = tensors.get(f"multipliers.{name}"), self._stores.get(name)
+            if saved is None:
+                if layout["kept"] != "network":
+                    return f"the state lacks the multipliers of {name}"
+                continue
+            if known is not None and list(saved.shape)[-len(known.size()) or saved.ndim :] != known.size():
+                return (
+                    f"the state's multipliers of '{name}' have shape {list(saved.shape)}, "
+                    f"this method's have {list(known.value.shape)}"
+                )
+            fault = unfit(EQUALITY if layout["kind"] == EQUALITY.code else INEQUALITY, saved)
+            if fault is not None:
+                return f"the state's multipliers of '{name}' {fault}"
+        return super()._refusal(header, tensors)
+
+    def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
+        super()._restore(header, numbers, tensors)
+        self._observing = header["observing"]
+        for name, layout in header["stores"].items():
+            mine = {key.partition(".")[0]: one for key, one in tensors.items() if key.partition(".")[2] == name}
+            store = self._stores.get(name) or self._store_like(name, layout)
+            store.restore(mine)
+            self._stores[name] = store
+            moved = {key.partition("/")[2]: one for key, one in mine.items() if key.startswith("optimiser/")}
+            if moved and self._make_optimiser is not None and layout["kept"] != "network":
+                self._optimisers[name] = self._optimisers.get(name) or RowOptimiser(self._make_optimiser[name])
+                self._optimisers[name].restore(moved)
