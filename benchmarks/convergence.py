@@ -1,7 +1,7 @@
-"""How near every method comes to a known optimum: ``python benchmarks/convergence.py`` writes results/core/convergence.*.
+"""How near every method comes to a known optimum: ``python benchmarks/convergence.py``.
 
-The methods, problems and recipes are those of the tests (tests/registry.py, tests/convex.py), so that the table says
-of each cell what ``tests/test_convex.py`` asserts of it.
+The methods, problems and recipes are those of the tests (tests/registry.py, tests/convex.py), so that
+results/core/convergence.md shows what tests/test_convex.py asserts.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from ringfence.report.environment import commit, environment
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
+ROOM = "tolerance of equalities"
 MEASURES = {
     "objective": "Distance of the objective from the optimum, |E - E*|",
     "violation": "Worst violation, max(f, 0)",
@@ -44,6 +45,8 @@ def distances() -> dict[str, dict[str, dict[str, Any]]]:
             cell["optimum"] = entry.recipe.problem(problem).optimum
             cell["tolerance"] = way.tolerance
             cell["tolerance of duals"] = way.duals
+            if entry.recipe.gives_room(problem):
+                cell[ROOM] = entry.recipe.room
             found[method][problem] = cell
     return found
 
@@ -61,12 +64,20 @@ def as_markdown(result: dict[str, Any]) -> str:
             for method, row in cells.items()
         ]
         lines.append("")
+    rooms = {cell[ROOM] for row in cells.values() for cell in row.values() if ROOM in cell}
+    lines += [
+        f"† An equality leaves a barrier no room: it is given a tolerance of {room:g}, and measured against the "
+        "optimum within it."
+        for room in sorted(rooms)
+    ]
+    lines.append("")
     lines += [f"{number}. {reason[0].upper()}{reason[1:]}." for number, reason in enumerate(reasons, start=1)]
     where = result["environment"]
     lines += [
         "",
-        f"Written by `{result['command']}` (seed {result['seed']}, float64, one thread) on {where['cpu']}, torch "
-        f"{where['torch']}; the oracle is cvxpy {where['cvxpy']} with Clarabel {where['clarabel']}, or a closed form.",
+        f"Written by `{result['command']}` (seed {result['seed']}, float64, one thread) on {where['cpu']}, "
+        f"torch {where['torch']}; the oracle is cvxpy {where['cvxpy']} with Clarabel {where['clarabel']}, "
+        "or a closed form.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -75,8 +86,8 @@ def _shown(cell: dict[str, Any], measure: str, reasons: list[str]) -> str:
     """A number, or the number of the reason why there is none."""
     value = cell.get(measure)
     if value is not None:
-        return "< 1e-12" if value < 1e-12 else f"{value:.0e}"
-    reason = cell.get("why not", cell.get("tolerance of duals"))
+        return ("< 1e-12" if value < 1e-12 else f"{value:.0e}") + " †" * (ROOM in cell)
+    reason = str(cell.get("why not", cell.get("tolerance of duals")))
     if reason not in reasons:
         reasons.append(reason)
     return f"– ({reasons.index(reason) + 1})"

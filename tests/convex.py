@@ -32,7 +32,7 @@ class Problem:
         minimised: whether dual steps come when the loss is minimised (by L-BFGS); else at each iteration of
             gradient descent.
         lr: a rate for gradient descent on the Lagrangian, below 1 / its curvature.
-        dual_lr: a rate for dual ascent, below convexity / (the constraints' slopes)².
+        dual_lr: a rate for dual ascent, below 2 × convexity / (the constraints' slopes)².
         means: the names of which only the mean over the rows is limited.
         several: whether some name has several rows or entries, each with a limit of its own that is active.
     """
@@ -123,7 +123,7 @@ def _oracle(
     problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
     duals = {}
     for name, group in limits.items():
-        sides = [torch.as_tensor(one.dual_value, dtype=torch.float64) for one in group]
+        sides = [torch.as_tensor(one.dual_value, dtype=torch.float64).reshape(one.shape) for one in group]
         side = sides[0] if len(sides) == 1 else torch.stack(sides, dim=-1)
         duals[name] = side[None] if sides[0].ndim else side
     return torch.as_tensor(x.value, dtype=torch.float64), duals
@@ -136,16 +136,15 @@ def _sides(signed: Tensor) -> Tensor:
 
 @cache
 def linear_program(_: float = 0.0) -> Problem:
-    """A vertex of a bounded polytope: min cᵀx, Ax <= b, -3 <= x <= 3."""
+    """A vertex of a bounded polytope: min cᵀx, Ax <= 1, -3 <= x <= 3."""
     import cvxpy as cp
 
     a, c = _random(0, 8, 4), _random(1, 4)
-    b = torch.ones(8, dtype=torch.float64)
     x = cp.Variable(4)
-    limits = {"rows": [a.numpy() @ x <= b.numpy()], "box": [x >= -3, x <= 3]}
+    limits = {"rows": [a.numpy() @ x <= 1.0], "box": [x >= -3, x <= 3]}
     return Problem(
         lambda x, _: c @ x,
-        lambda x, _: {"rows": rf.at_most((a @ x)[None], b), "box": rf.between(x[None], -3.0, 3.0)},
+        lambda x, _: {"rows": rf.at_most((a @ x)[None], 1.0), "box": rf.between(x[None], -3.0, 3.0)},
         *_oracle(x, c.numpy() @ x, limits),
         start=torch.zeros_like(c),
         lr=0.2,
@@ -156,17 +155,16 @@ def linear_program(_: float = 0.0) -> Problem:
 
 @cache
 def quadratic_program(_: float = 0.0) -> Problem:
-    """A projection with a skewed metric: min ½ xᵀQx - cᵀx, Ax <= b."""
+    """A projection with a skewed metric: min ½ xᵀQx - cᵀx, Ax <= ½."""
     import cvxpy as cp
 
     a, root, c = torch.nn.functional.normalize(_random(34, 10, 5)), _random(3, 5, 5), 2.0 * _random(4, 5)
     q = root @ root.T / 5 + torch.eye(5, dtype=torch.float64)
-    b = torch.full((10,), 0.5, dtype=torch.float64)
     x = cp.Variable(5)
-    limits = {"rows": [a.numpy() @ x <= b.numpy()]}
+    limits = {"rows": [a.numpy() @ x <= 0.5]}
     return Problem(
         lambda x, _: 0.5 * x @ q @ x - c @ x,
-        lambda x, _: {"rows": rf.at_most((a @ x)[None], b)},
+        lambda x, _: {"rows": rf.at_most((a @ x)[None], 0.5)},
         *_oracle(x, 0.5 * cp.quad_form(x, cp.psd_wrap(q.numpy())) - c.numpy() @ x, limits),
         start=torch.zeros_like(c),
         lr=0.2,
@@ -232,7 +230,7 @@ def minimum_norm(tolerance: float = 0.0) -> Problem:
         solution, multipliers = a.T @ inverse @ b, {"system": _sides(-2.0 * inverse @ b)[None]}
     return Problem(
         lambda x, _: x.square().sum(),
-        lambda x, _: {"system": rf.equal((a @ x)[None], b, tolerance)},
+        lambda x, _: {"system": rf.equal((a @ x - b)[None], 0.0, tolerance)},
         solution,
         multipliers,
         start=torch.zeros(6, dtype=torch.float64),
@@ -361,7 +359,7 @@ def mini_batches(_: float = 0.0) -> Problem:
     y, b = _random(11, 20), 0.5 * _random(12, 20)
     return Problem(
         lambda x, rows: 0.5 * (a[rows] @ x - y[rows]).square().sum(),
-        lambda x, rows: {"limit": rf.at_most(a[rows] @ x, b[rows])},
+        lambda x, rows: {"limit": rf.at_most(a[rows] @ x - b[rows], 0.0)},
         torch.linalg.lstsq(a, torch.minimum(y, b)).solution,
         {"limit": torch.relu(y - b)},
         start=torch.zeros(24, dtype=torch.float64),
@@ -433,7 +431,7 @@ def minimise(fenced: Fenced, x: Tensor) -> None:
     """Move x to the minimiser of objective + fence; the loss must be smooth."""
     fenced.fence.train(False)  # a line search's trial points are not what the dual step should see
     optimiser = torch.optim.LBFGS(
-        [x], max_iter=100, tolerance_grad=1e-9, tolerance_change=1e-14, line_search_fn="strong_wolfe"
+        [x], max_iter=100, tolerance_grad=1e-8, tolerance_change=1e-12, line_search_fn="strong_wolfe"
     )
 
     def closure() -> Tensor:
@@ -550,6 +548,10 @@ class Recipe:
         """The problem as this method is given it."""
         problem = PROBLEMS[name](self.room)
         return problem if self.limits_mean else problem.with_means_as_numbers()
+
+    def gives_room(self, name: str) -> bool:
+        """Whether the problem has exact equalities, and the method is given a tolerance for them."""
+        return PROBLEMS[name](self.room).optimum != PROBLEMS[name](0.0).optimum
 
     def why_not(self, name: str) -> str | None:
         """Why the method does not solve the problem, in words; None if it does."""

@@ -112,7 +112,7 @@ def test_relu_lagrangians_end_above_the_multipliers(method: str, problem: str) -
 
 
 def test_one_signed_multiplier_bears_a_rate_at_which_two_diverge() -> None:
-    """The findings' D1: a two-sided limit whose sides nearly meet shows what two multipliers make of an equality."""
+    """An equality as two limits, with a multiplier each that knows nothing of the other, is what `rf.equal` spares."""
     recipe = METHODS["Lagrangian"].recipe
     assert recipe is not None
     equality = problem_of("one equality")
@@ -189,12 +189,13 @@ def test_with_a_radius_a_certificate_holds_at_any_point(method: str) -> None:
     for problem in ("quadratic program", "fair logistic regression", "two variables", "minimum norm, within 0.1"):
         case, entry = problem_of(problem), METHODS[method]
         fenced = Fenced(case, entry.make(), indexed=not entry.same_rows)
-        for number in range(80):
+        for number in range(50):
             far = 10 ** (3 * torch.rand((), generator=random, dtype=torch.float64) - 2.5)
             off = far * torch.randn(case.solution.shape, generator=random, dtype=torch.float64)
+            off = case.start - case.solution if number == 0 else off
             x = (case.solution + off).requires_grad_()
             fenced.loss(x, case.rows)
-            if number % 8 == 0:  # so that λ, t and the strength are many
+            if number % 5 == 0:  # so that λ, t and the strength are many
                 fenced.fence.step()
             radius = off.norm().item() * (1 + torch.rand((), generator=random).item())
             certificate = fenced.fence.certificate(
@@ -207,7 +208,7 @@ def test_with_a_radius_a_certificate_holds_at_any_point(method: str) -> None:
                 above = certificate.objective - case.optimum
                 assert above <= certificate.suboptimality + rounding
                 gap_was_wrong += above > certificate.gap + rounding
-    assert feasible >= 20
+    assert feasible >= 10
     assert gap_was_wrong >= 1
 
 
@@ -230,9 +231,8 @@ def test_without_parameters_or_radius_there_is_no_bound() -> None:
 
 def test_the_published_table_is_of_this_matrix() -> None:
     result = json.loads((RESULTS / "convergence.json").read_text())
-    assert {method: set(row) for method, row in result["distances"].items()} == dict.fromkeys(
-        METHODS, set(PROBLEMS)
-    )
+    assert list(result["distances"]) == list(METHODS)
+    assert all(list(row) == list(PROBLEMS) for row in result["distances"].values())
     written = runpy.run_path(str(ROOT / "benchmarks" / "convergence.py"))["as_markdown"](result)
     assert (RESULTS / "convergence.md").read_text() == written
     assert written in (ROOT / "docs" / "convergence.md").read_text()

@@ -20,7 +20,8 @@ class ReLULagrangian(DualMethod):
     """loss = Σ_i w_i Σ_n λ_i^n max(f_i^n, 0), with ``f <= 0`` satisfied; λ ← λ + dual_lr·max(f, 0) at a dual step.
 
     The multipliers never fall, so λ ends at or above the true multiplier: an exact linear penalty that finds
-    its own weight. An equality (``ringfence.equal``) has one λ, on its distance beyond the tolerance.
+    its own weight, and ``shared=True`` still limits every data point: the mean *violation* is 0 only if each is. An
+    equality (``ringfence.equal``) has one λ, on its distance beyond the tolerance.
 
     A dual step is taken at every ``step()``. As the authors do it, one multiplier is shared by all data points,
     ``step()`` comes once an iteration, and dual steps at growing intervals, each from the mini-batch just seen:
@@ -28,7 +29,7 @@ class ReLULagrangian(DualMethod):
 
     Args:
         dual_lr: the dual learning rate, >= 0; by constraint name, if you like. 1 unless given.
-        interval: a dual step at every so many calls of ``step()``, from what was seen since the one before.
+        interval: a dual step at every so many calls of ``step()``, from what was seen since the call before.
         growth: how much longer each interval is than the one before it.
         warmup: calls of ``step()`` before the first interval begins; λ is ``initial`` then.
         **options: initial, samples, shared, same_rows, multiplier, dual_optimiser, max_multiplier, restart,
