@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,11 @@ def run(rank: int, world: int, folder: str) -> None:
     results["a fault on one rank"] = fault_on_one_rank(rank)
     results["tables of different lengths"] = different_lengths(rank, world)
     results["network"] = network(rank, world)
+    results["different names"] = different_names(rank)
+    results["nothing seen"] = nothing_seen()
+    results["one rank observes"] = one_rank_observes(rank, world)
+    results["changed by hand"] = changed_by_hand(rank)
+    results["changed in place"] = changed_in_place(rank)
     torch.save(results, Path(folder) / f"rank{rank}of{world}.pt")
     if world > 1:
         dist.destroy_process_group()
@@ -161,6 +167,50 @@ def network(rank: int, world: int) -> list[Tensor]:
         fence(a=f[rank::world].clone().requires_grad_(), index=x[rank::world])
         fence.step()
     return [one.detach().clone() for one in module.parameters()]
+
+
+def different_names(rank: int) -> str:
+    fence = rf.Lagrangian(dual_lr=1.0, shared=True)
+    fence(**{f"limit{rank}": torch.ones(1, requires_grad=True)})
+    return message_of(fence)
+
+
+def nothing_seen() -> list[str]:
+    fence = rf.Lagrangian(dual_lr=1.0, shared=True).eval()
+    fence(a=torch.ones(1, requires_grad=True))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fence.step()
+    return [str(one.message) for one in caught]
+
+
+def one_rank_observes(rank: int, world: int) -> Tensor:
+    """Before its interval is over: the others must come along."""
+    fence = rf.ReLULagrangian(dual_lr=1.0, interval=3, shared=True)
+    x = torch.ones(2, requires_grad=True)
+    fence(a=x)
+    if rank == 0:
+        fence.observe(a=x)
+    fence.step()
+    return fence.multipliers["a"].clone()
+
+
+def changed_by_hand(rank: int) -> str:
+    """λ that differ from rank to rank would stay so for ever."""
+    fence = rf.Lagrangian(dual_lr=1.0)
+    fence(a=torch.ones(2, requires_grad=True), index=torch.arange(2))
+    fence.multipliers["a"] = torch.full((2,), 1.0 + rank)
+    return message_of(fence)
+
+
+def changed_in_place(rank: int) -> str:
+    """A fault that is found at the step, on one rank alone."""
+    fence = rf.Lagrangian(dual_lr=1.0, same_rows=True)
+    f = torch.ones(2**22, requires_grad=True) * 1.0
+    fence(a=f)
+    if rank == 0:
+        f.detach().mul_(2.0)
+    return message_of(fence)
 
 
 def message_of(fence: rf.Method) -> str:

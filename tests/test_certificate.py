@@ -106,3 +106,26 @@ def test_says_what_is_and_is_not_promised() -> None:
     assert "NOT feasible: 'size' is violated by up to 0.25" in infeasible
     assert "above the optimum" not in infeasible
     assert "limit" not in str(rf.Lagrangian(shared=True).certificate(2.0, a=torch.tensor([-1.0])))
+
+
+def test_parameters_that_say_nothing_are_refused() -> None:
+    """A gradient norm of 0 from nothing would be printed as a promise."""
+    model, other = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    output = model(torch.ones(3, 1))
+    used_up = model.parameters()
+    list(used_up)
+    for parameters in (used_up, other.parameters(), [one.detach() for one in model.parameters()]):
+        with pytest.raises(ValueError, match="holds nothing that objective or residuals depend on"):
+            rf.Penalty().certificate(output.sum(), a=output, parameters=parameters, radius=1.0)
+
+
+def test_a_surrogate_certifies_nothing_about_what_it_stands_for() -> None:
+    """min -x with x <= 10 by a stand-in x <= 0: the optimum is -10."""
+    x = torch.tensor(0.0, dtype=torch.float64, requires_grad=True)
+    limit = rf.surrogate(rf.at_most(x, 0.0), rf.at_most(x, 10.0))
+    certificate = rf.LogBarrier(t=10.0).certificate(-x, a=limit, parameters=[x], radius=20.0)
+    assert certificate.feasible
+    assert certificate.suboptimality is None
+    assert certificate.lower_bound is None
+    assert "about a surrogate" in str(certificate)
+    assert "Promised" not in str(certificate)

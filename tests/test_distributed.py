@@ -65,6 +65,24 @@ def test_uneven_calls_do_not_wait_for_each_other(results: list[dict[str, Any]]) 
     assert [result["uneven calls"].item() for result in results] == [1.0, 1.0, 1.0]
 
 
+def test_ranks_that_disagree_say_so_everywhere(results: list[dict[str, Any]]) -> None:
+    for result in results[1:]:
+        assert "constraints differ between ranks: {0: ['limit0'], 1: ['limit1']}" in result["different names"]
+        assert "multipliers of 'a' are not the same on rank 0 and rank 1" in result["changed by hand"]
+        assert "changed in place" in result["changed in place"]
+
+
+def test_a_step_without_anything_seen_warns_on_every_rank(results: list[dict[str, Any]]) -> None:
+    for result in results:
+        assert len(result["nothing seen"]) == 1
+        assert "saw no residual" in result["nothing seen"][0]
+
+
+def test_one_rank_that_observes_takes_the_others_along(results: list[dict[str, Any]]) -> None:
+    for result in results:
+        assert result["one rank observes"].item() == 1.0
+
+
 def test_a_fault_on_one_rank_stops_them_all(results: list[dict[str, Any]]) -> None:
     _, first, second = (result["a fault on one rank"] for result in results)
     assert "constraint 'a'" in first

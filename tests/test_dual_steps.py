@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from functools import partial
 
@@ -146,8 +147,8 @@ def test_without_an_index_rows_are_refused_with_the_ways_out(make) -> None:
         make(same_rows=True)(a=x, index=torch.arange(3))
     with pytest.raises(ValueError, match="shared=True and same_rows=True exclude each other"):
         make(same_rows=True, shared=True)
-    with pytest.raises(ValueError, match="samples=4 and shared=True exclude each other"):
-        make(samples=4, shared=True)
+    with pytest.raises(ValueError, match="same_rows=True and samples=4 exclude each other"):
+        make(samples=4, same_rows=True)
 
 
 def test_a_residual_without_rows_needs_no_index_beside_those_that_have_them() -> None:
@@ -184,28 +185,38 @@ def test_with_the_same_rows_the_latest_call_counts() -> None:
     assert torch.equal(fence.multipliers["a"], calls[-1].clamp(min=0.0))
 
 
-def test_a_residual_changed_in_place_before_the_step_is_an_error_not_a_wrong_step() -> None:
+@pytest.mark.parametrize("given", [lambda x: x, lambda x: x[:2], lambda x: x.view(2, 2), lambda x: 1.0 * x])
+def test_what_an_optimiser_moves_after_the_call_counts_as_it_was_in_the_call(
+    given: Callable[[Tensor], Tensor],
+) -> None:
+    """A parameter, a view of it, something computed from it: changed in place, by .data or otherwise."""
+    for change in (lambda x: x.sub_(2.0), lambda x: setattr(x, "data", x.data - 2.0), lambda x: x.data.sub_(2.0)):
+        fence, x = rf.Lagrangian(1.0, same_rows=True), torch.full((4,), 3.0, requires_grad=True)
+        fence(a=given(x))
+        with torch.no_grad():
+            change(x)
+        fence.step()
+        assert (fence.multipliers["a"] == 3.0).all()
+
+
+def test_millions_of_residuals_changed_in_place_before_the_step_are_an_error_not_a_wrong_step() -> None:
+    """So many are not copied."""
     fence = rf.Lagrangian(1.0, same_rows=True)
-    f = torch.ones(3, requires_grad=True) * 2.0
+    f = torch.ones(2**22, requires_grad=True) * 2.0
     fence(a=f)
     with torch.no_grad():
         f.mul_(10.0)
-    with pytest.raises(
-        ValueError, match=r"constraint 'a': the tensor given to the last call was changed in place.*clone"
-    ):
+    message = r"constraint 'a': the tensor given to the last call was changed in place.*clone"
+    with pytest.raises(ValueError, match=message):
         fence.step()
-    fence(a=torch.ones(3, requires_grad=True) * 2.0)
-    fence.step()
-    assert fence.multipliers["a"].tolist() == [2.0] * 3
-
-
-def test_a_leaf_that_the_optimiser_moves_counts_as_it_was_in_the_call() -> None:
-    fence, x = rf.Lagrangian(1.0, same_rows=True), torch.tensor([3.0], requires_grad=True)
-    fence(a=x)
-    with torch.no_grad():
-        x.sub_(2.0)
-    fence.step()
-    assert fence.multipliers["a"].tolist() == [3.0]
+    f = torch.ones(2**22, requires_grad=True) * 2.0
+    fence(a=f)
+    twin = copy.deepcopy(fence)
+    fence.to("cpu")
+    f.detach().mul_(10.0)
+    for one in (fence, twin):
+        one.step()
+        assert (one.multipliers["a"] == 2.0).all()
 
 
 def test_only_training_calls_with_gradients_are_seen() -> None:
@@ -631,3 +642,267 @@ def test_multipliers_put_in_place_act() -> None:
     equality(a=rf.equal(torch.tensor(1.0, requires_grad=True), 0.0))
     equality.multipliers["a"] = torch.tensor(-3.0)
     assert equality.multipliers["a"].item() == -3.0
+
+
+# What a sceptical reader tried
+
+
+def test_a_constraint_does_not_change_between_rows_and_none() -> None:
+    """D3 again: .squeeze() on a batch of one would make the multipliers everybody's, or broadcast one to all."""
+    rows, none = torch.ones(2, requires_grad=True), torch.tensor(1.0, requires_grad=True)
+    fence = rf.Lagrangian(1.0)
+    fence(a=none * 1.0)
+    with pytest.raises(ValueError, match=r"'a' had no rows and now has some \(shape \[2\]\).*no \.squeeze\(\)"):
+        fence(a=rows, index=torch.arange(2))
+    fence = rf.Lagrangian(1.0)
+    fence(a=rows, index=torch.arange(2))
+    with pytest.raises(ValueError, match=r"'a' had rows and now has none"):
+        fence(a=none, index=torch.arange(2))
+    shared = rf.Lagrangian(1.0, shared=True)
+    shared(a=none)
+    shared(a=rows)  # there it makes no difference
+
+
+@pytest.mark.parametrize("rho", [1.0, 4.0])
+def test_a_shared_augmented_lagrangian_is_about_the_mean_of_all_mini_batches(rho: float) -> None:
+    """D2 again: min |x - (3, -1)|² with mean(x) <= 0 is (2, -2), also when each row is a call of its own."""
+    x, target = torch.zeros(2, requires_grad=True), torch.tensor([3.0, -1.0])
+    optimiser = torch.optim.SGD([x], lr=0.05)
+    fence = rf.AugmentedLagrangian(rho, shared=True)
+    for _ in range(300):
+        for _ in range(10):
+            optimiser.zero_grad()
+            first, second = fence(a=x[:1], index=torch.tensor([0])), fence(a=x[1:], index=torch.tensor([1]))
+            ((x - target).square().sum() + first + second).backward()
+            optimiser.step()
+        fence.step()
+    torch.testing.assert_close(x.detach(), torch.tensor([2.0, -2.0]), rtol=0.0, atol=2e-3)
+    assert fence.multipliers["a"].item() == pytest.approx(2.0, abs=2e-3)
+
+
+def test_a_shared_augmented_lagrangian_that_cannot_know_the_others_warns_once() -> None:
+    x = torch.ones(2, requires_grad=True)
+    for options in ({"a": x}, {"a": x.mean()}):
+        fence = rf.AugmentedLagrangian(1.0, shared=True)
+        for _ in range(3):  # a call a step is what it is about
+            fence(**options)
+            fence.step()
+        fence(**options)
+        with pytest.warns(UserWarning, match="several calls since the last step.*Pass index="):
+            fence(**options)
+        fence(**options)
+        fence.step()
+
+
+def test_what_a_shared_augmented_lagrangian_knows_of_the_others_by_hand() -> None:
+    """Three data points with two entries each, one of them masked; the loss is N φ of the mean over all."""
+    fence = rf.AugmentedLagrangian(2.0, shared=True, initial=0.5)
+    value = torch.tensor([[1.0, 2.0], [3.0, 9.0], [5.0, 6.0]], dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[True, True], [True, False], [True, True]])
+
+    def call(rows: list[int]) -> Tensor:
+        return fence(a=rf.at_most(value[rows], 0.0, mask=mask[rows]), index=torch.tensor(rows))
+
+    call([0])
+    call([1])
+    loss = call([2])
+    mean = (1 + 2 + 3 + 5 + 6) / 5
+    assert loss.item() == pytest.approx(5 * ((0.5 + 2 * mean) ** 2 - 0.25) / 4)
+    (gradient,) = torch.autograd.grad(loss, value)
+    assert gradient[2].tolist() == pytest.approx([0.5 + 2 * mean] * 2)
+    assert gradient[:2].abs().max() == 0.0
+    twin = rf.AugmentedLagrangian(2.0, shared=True, initial=0.5)
+    twin.load_state_dict(fence.state_dict())
+    limit = rf.at_most(value[[1, 0]], 0.0, mask=mask[[1, 0]])
+    expected = fence.eval()(a=limit, index=torch.tensor([1, 0]))
+    assert twin.eval()(a=limit, index=torch.tensor([1, 0])).item() == expected.item() == pytest.approx(loss.item())
+
+
+def test_a_shared_augmented_equality_leaves_masked_entries_out() -> None:
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    masked, plain = (rf.AugmentedLagrangian(1.0, shared=True) for _ in range(2))
+    loss = masked(a=rf.equal(x, 0.0, mask=torch.tensor([True, True, False])))
+    assert loss.item() == plain(a=rf.equal(x[:2], 0.0)).item() == 2.25
+    duals = masked.eval().duals(a=rf.equal(x, 0.0, mask=torch.tensor([True, True, False])))
+    assert duals["a"][2].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("make", [partial(torch.optim.SGD, lr=1.5), partial(torch.optim.Adam, lr=0.1)])
+def test_a_between_whose_sides_meet_is_one_signed_multiplier_to_an_optimiser_too(make) -> None:
+    """D1 again."""
+    fence, signed = (rf.Lagrangian(same_rows=True, dual_optimiser=make) for _ in range(2))
+    x, y = (torch.zeros(1, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    for _ in range(200):
+        (gradient,) = torch.autograd.grad(x.square().sum() + fence(a=rf.between(x, 1.0, 1.0)), x)
+        x = (x - 0.1 * gradient).detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(y.square().sum() + signed(a=rf.equal(y, 1.0)), y)
+        y = (y - 0.1 * gradient).detach().requires_grad_()
+        fence.step()
+        signed.step()
+        low, high = fence.multipliers["a"][0].tolist()
+        assert high - low == pytest.approx(signed.multipliers["a"].item(), abs=1e-9)
+        assert min(low, high) == 0.0
+    torch.testing.assert_close(x, y)
+
+
+def test_a_side_without_a_bound_makes_no_tie() -> None:
+    """f = 0 beside an infinite bound is an output on its bound, and no equality."""
+    for make in (
+        partial(rf.Lagrangian, 1.0),
+        partial(rf.Lagrangian, dual_optimiser=partial(torch.optim.SGD, lr=1.0)),
+    ):
+        fence = make(initial=0.5, same_rows=True)
+        fence(a=rf.between(torch.zeros(2, requires_grad=True) * 1.0, 0.0, torch.inf))
+        fence.step()
+        assert fence.multipliers["a"][:, 0].tolist() == [0.5, 0.5]
+
+
+def test_inside_its_tolerance_an_equality_comes_to_rest_with_an_optimiser_too() -> None:
+    fence = rf.Lagrangian(initial=0.1, same_rows=True, dual_optimiser=partial(torch.optim.SGD, lr=1.0))
+    trace = []
+    for value in (0.0, 0.0, 3.0, 0.0, -4.0):
+        fence(a=rf.equal(torch.tensor([value], requires_grad=True), 0.0, 1.0))
+        fence.step()
+        trace.append(fence.multipliers["a"].item())
+    assert trace == [0.0, 0.0, 2.0, 1.0, -4.0]  # from 1 by below the band: 1 - (4 + 1)
+
+
+def test_an_index_may_be_a_buffer_that_is_used_again() -> None:
+    fence, index = rf.Lagrangian(1.0), torch.tensor([0, 1])
+    for number in (1.0, 5.0, 7.0):
+        fence(a=torch.full((2,), number, requires_grad=True), index=index)
+        index += 2
+    fence.step()
+    assert fence.multipliers["a"].tolist() == [1.0, 1.0, 5.0, 5.0, 7.0, 7.0]
+
+
+def test_multipliers_put_in_place_in_mid_epoch_do_not_forget_what_was_seen() -> None:
+    for options, index in (({}, torch.arange(2)), ({"same_rows": True}, None)):
+        fence = rf.Lagrangian(1.0, **options)
+        fence(a=torch.ones(2, requires_grad=True), index=index)
+        fence.multipliers["a"] = torch.full((2,), 0.5)
+        fence.step()
+        assert fence.multipliers["a"].tolist() == [1.5, 1.5]
+
+
+@pytest.mark.parametrize("options", [{}, {"same_rows": True}, {"shared": True}, {"samples": 9}])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda fence: pickle.loads(pickle.dumps(fence))], ids=["copy", "pickle"]
+)
+def test_a_copy_goes_on_like_the_original(options: dict, copied) -> None:
+    index = None if "same_rows" in options else torch.arange(3)
+    fence = rf.Lagrangian(1.0, **options)
+
+    def call(one: rf.Method, seed: int) -> None:
+        x = torch.randn(3, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+        one(a=rf.at_most(x, 0.0), b=rf.between(x, 0.2, 0.2), c=rf.equal(x, 0.1), index=index)
+
+    call(fence, 0)
+    fence.step()
+    call(fence, 1)
+    twin = copied(fence)
+    for one in (fence, twin):
+        one.step()
+        call(one, 2)
+        one.step()
+    for name, value in fence.multipliers.items():
+        torch.testing.assert_close(twin.multipliers[name], value, rtol=0.0, atol=0.0)
+
+
+def test_the_summary_of_a_table_that_has_grown_since_the_last_step() -> None:
+    fence = rf.Lagrangian(1.0)
+    fence(a=torch.ones(2, requires_grad=True), index=torch.arange(2))
+    fence.step()
+    fence(a=torch.ones(2, requires_grad=True), index=torch.tensor([50, 51]))
+    assert fence.summary() == {"mean_multiplier/a": 1.0, "max_multiplier/a": 1.0}
+    twin = rf.Lagrangian(1.0)
+    twin.load_state_dict(fence.state_dict())
+    for one in (fence, twin):
+        one.step()
+        assert one.multipliers["a"].nonzero()[:, 0].tolist() == [0, 1, 50, 51]
+
+
+def test_an_optimiser_follows_a_table_with_spare_room() -> None:
+    fence = rf.Lagrangian(dual_optimiser=partial(torch.optim.Adam, lr=0.1))
+    for _ in range(3):
+        fence(a=torch.ones(16, requires_grad=True), index=torch.arange(16))
+        fence(a=torch.ones(1, requires_grad=True), index=torch.tensor([16]))
+    fence.step()
+    torch.testing.assert_close(fence.multipliers["a"], torch.full((17,), 0.1))
+
+
+def test_many_calls_without_a_step_keep_each_row_once() -> None:
+    fence = rf.Lagrangian(1.0)
+    for _ in range(200):
+        fence(a=torch.ones(64, requires_grad=True), index=torch.randint(100, (64,)))
+    (store,) = fence._stores.values()
+    assert sum(len(rows) for rows in store._seen) <= 2 * len(store._table) + 64
+    fence.step()
+    assert (fence.multipliers["a"] == 1.0).all()
+
+
+def test_a_gradient_of_a_gradient_after_the_step_is_by_the_multipliers_of_the_call() -> None:
+    fence = rf.AugmentedLagrangian(1.0, initial=1.0, same_rows=True)
+    x = torch.tensor([1.0], requires_grad=True)
+    loss = fence(a=x)
+    fence.step()
+    (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+    assert gradient.item() == 2.0
+    assert fence.multipliers["a"].item() == 2.0
+
+
+def test_optimisers_that_mix_entries_are_refused_at_once() -> None:
+    for optimiser in (torch.optim.LBFGS, torch.optim.Rprop, torch.optim.SparseAdam, torch.optim.Adafactor):
+        with pytest.raises(ValueError, match=f"{optimiser.__name__} does not treat each multiplier by itself"):
+            rf.Lagrangian(dual_optimiser=partial(optimiser, lr=0.1))
+    with pytest.raises(TypeError, match="must make a torch.optim.Optimizer.*it made list"):
+        rf.Lagrangian(dual_optimiser=list)
+
+
+def test_a_first_multiplier_above_the_cap_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"initial=5.0 is above max_multiplier=1.0"):
+        rf.Lagrangian(initial=5.0, max_multiplier=1.0)
+    with pytest.raises(ValueError, match=r"initial=5.0 is above max_multiplier=1.0"):
+        rf.Lagrangian(initial={"a": 5.0, "b": 0.0}, max_multiplier=1.0)
+
+
+def test_a_wild_index_does_not_take_all_memory() -> None:
+    with pytest.raises(ValueError, match=r"constraint 'a': index \d+ would need a table of .* rows.*samples=N"):
+        rf.Lagrangian()(a=torch.ones(1, requires_grad=True), index=torch.tensor([2**45]))
+
+
+def test_the_dual_rate_may_be_changed_and_views_are_live() -> None:
+    fence = rf.Lagrangian(1.0, same_rows=True)
+    view = fence.multipliers
+    fence(a=torch.ones(1, requires_grad=True))
+    fence.step()
+    fence.dual_lr = 0.25
+    fence(a=torch.ones(1, requires_grad=True))
+    fence.step()
+    assert view["a"].item() == 1.25
+    assert (fence.dual_lr, fence.initial, fence.max_multiplier) == (0.25, 0.0, float("inf"))
+    with pytest.raises(ValueError, match="dual_lr lacks 'a'"):
+        fence.dual_lr = {"b": 1.0}
+    with pytest.raises(ValueError, match="has its own learning rate"):
+        rf.Lagrangian(dual_optimiser=torch.optim.Adam).dual_lr = 1.0
+    assert "dual_optimiser=Adam" in str(rf.Lagrangian(dual_optimiser=torch.optim.Adam))
+
+
+def test_a_multiplier_network_follows_train_and_eval() -> None:
+    network = torch.nn.Sequential(
+        torch.nn.Linear(1, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1), torch.nn.Softplus()
+    )
+    fence = rf.Lagrangian(0.1, multiplier=network)
+    x, f = torch.ones(4, 1), torch.ones(4, requires_grad=True)
+    fence(a=f, index=x)
+    fence.eval()
+    first, second = (fence.duals(a=f, index=x)["a"] for _ in range(2))
+    assert torch.equal(first, second)
+    assert fence.train().training
+    assert network.training
+    with pytest.raises(ValueError, match=r"one row of features for each row of 'a': it has shape \[8, 1\]"):
+        fence(a=f, index=torch.ones(8, 1))
+    with torch.no_grad():
+        network[0].bias.fill_(torch.nan)
+    with pytest.raises(ValueError, match="answered NaN"):
+        fence(a=f, index=x)

@@ -58,7 +58,7 @@ CONSTRUCTION: list[tuple[Callable[[], object], str]] = [
     (lambda: rf.AugmentedLagrangian(rho=0.0), "rho must be positive and finite"),
     (lambda: rf.Lagrangian(initial=-1.0), "initial must be finite and not negative"),
     (lambda: rf.Lagrangian(samples=0), "samples must be a positive number of data points, got 0"),
-    (lambda: rf.Lagrangian(samples=5, shared=True), "samples=5 and shared=True exclude each other"),
+    (lambda: rf.Lagrangian(samples=5, same_rows=True), "same_rows=True and samples=5 exclude each other"),
     (lambda: rf.LogBarrier(reduction="avg"), "reduction must be one of sum, mean, batchmean, got 'avg'"),
     (lambda: rf.LogBarrier(weights={"size": -1.0}), r"weight of 'size' must be finite and not negative, got -1\.0"),
     (lambda: rf.LogBarrier(weights={"size": "much"}), "weight of 'size' must be a number, got str"),

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.gpu
 def made(name: str, **options: object) -> rf.Method:
     """The method, with its data points declared where it keeps a row for each: growing means asking the GPU."""
     entry = METHODS[name]
-    return entry.make(**({"samples": 32} if entry.by_rows else {}), **options)
+    return entry.make(**({"samples": 32} if entry.by_rows or name == "augmented, shared" else {}), **options)
 
 
 def batch(device: str, seed: int = 0) -> tuple[torch.Tensor, dict[str, rf.Residual], torch.Tensor]:
@@ -149,6 +149,38 @@ def test_an_overflow_of_float16_leaves_multipliers_alone() -> None:
         torch.cuda.set_sync_debug_mode("default")
     fence.step()
     assert fence.multipliers["a"].tolist() == [2.5] * 4
+
+
+def test_crossed_bounds_of_half_precision_are_still_a_fault() -> None:
+    fence = rf.LogBarrier()
+    value = torch.zeros(2, device="cuda", dtype=torch.float16, requires_grad=True)
+    fence(size=rf.between(value, torch.tensor([0.0, 3.0], device="cuda"), torch.ones(2, device="cuda")))
+    with pytest.raises(ValueError, match=r"constraint 'size' .*low > high.* in row 1"):
+        fence.step()
+
+
+@pytest.mark.parametrize("name", [name for name, entry in METHODS.items() if entry.dual])
+def test_a_state_loaded_on_the_cpu_follows_the_residuals(name: str) -> None:
+    entry = METHODS[name]
+    index = entry.index(torch.arange(3, device="cuda"))
+    mask = torch.tensor([True, True, False], device="cuda")
+
+    def call(fence: rf.Method) -> None:
+        x = torch.ones(3, device="cuda", requires_grad=True)
+        fence(a=rf.at_most(x, 0.5, mask=mask), index=index)
+
+    fence, loaded = entry.make(), entry.make()
+    for _ in range(3):
+        call(fence)
+        fence.step()
+    call(fence)
+    loaded.load_state_dict({key: value.cpu() for key, value in fence.state_dict().items()})
+    for one in (fence, loaded):
+        call(one)
+        one.step()
+        call(one)
+        one.step()
+    torch.testing.assert_close(dict(loaded.multipliers), dict(fence.multipliers))
 
 
 def test_a_step_in_place_does_not_disturb_a_graph_in_flight() -> None:

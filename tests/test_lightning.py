@@ -117,6 +117,30 @@ def test_a_checkpoint_of_another_run_is_not_overwritten(tmp_path: Path) -> None:
     assert Path(keeper.best_path).name == "best-feasible-epoch=000-v1.ckpt"
 
 
+@pytest.mark.parametrize("every", [1, 2, 4])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: rf.LogBarrier(t=2.0, mu=2.0), lambda: rf.Lagrangian(dual_lr=0.5)],
+    ids=["barrier", "Lagrangian"],
+)
+def test_resumes_from_a_checkpoint_of_any_batch(pl: ModuleType, tmp_path: Path, make, every: int) -> None:
+    """Also of an epoch's last one, when its step has not been taken yet; and from mid-epoch, with a table that grows."""
+
+    def fit(epochs: int, folder: str, checkpoint: str | None = None) -> object:
+        model = module(pl, make())
+        saving = pl.callbacks.ModelCheckpoint(tmp_path / folder, "{step}", every_n_train_steps=every, save_top_k=-1)
+        run = trainer(pl, tmp_path, [FenceCallback(), saving], epochs)
+        run.fit(model, loader(), loader(), ckpt_path=checkpoint)
+        return model
+
+    whole = fit(3, "whole")
+    for path in sorted((tmp_path / "whole").glob("*.ckpt")):
+        resumed = fit(3, f"from-{path.stem}", str(path))
+        assert resumed.fence.steps == whole.fence.steps == 3, path.name
+        for key, value in whole.fence.state_dict().items():
+            torch.testing.assert_close(resumed.fence.state_dict()[key], value, msg=f"{path.name} {key}")
+
+
 @pytest.mark.parametrize("saved", ["after the epoch", "during validation"])
 @pytest.mark.parametrize(
     "make",

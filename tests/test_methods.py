@@ -495,5 +495,9 @@ def test_a_barrier_on_an_equality_without_tolerance_says_so_once() -> None:
         fence(a=rf.equal(x, 1.0))
     fence(a=rf.equal(x, 1.0))
     rf.LogBarrier()(a=rf.equal(x, 1.0, 0.1))
+    rf.LogBarrier()(a=rf.equal(x, 1.0, torch.tensor([0.1, 0.0]), mask=torch.tensor([True, False])))
+    torch.vmap(lambda tol: rf.LogBarrier()(a=rf.equal(x, 1.0, tol)))(torch.tensor([0.0, 0.1]))
+    with pytest.warns(UserWarning, match="tolerance 0"):
+        rf.LogBarrier()(a=rf.between(x, 1.0, 1.0))
     with pytest.warns(UserWarning, match="tolerance 0"):
         rf.LogBarrier()(a=rf.equal(x, 1.0, torch.tensor([0.1, 0.0])))

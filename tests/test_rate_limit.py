@@ -171,3 +171,11 @@ def test_a_strict_value_that_is_no_number_is_an_error() -> None:
         fence(rate=rf.surrogate(soft(), torch.tensor(0.1)))
     fence.step()
     assert fence.multipliers["rate"].item() == pytest.approx(0.05)
+
+
+def test_soft_and_strict_must_leave_out_the_same() -> None:
+    x = torch.zeros(2, requires_grad=True)
+    one, other = (rf.at_most(x, 0.0, mask=torch.tensor(mask)) for mask in ([True, False], [False, True]))
+    with pytest.raises(ValueError, match="must constrain the same entries: give both the same mask"):
+        rf.surrogate(one, other)
+    rf.surrogate(one, one)

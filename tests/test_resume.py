@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,35 @@ def test_foreign_states_are_refused_and_nothing_changes(state: dict, fence: rf.M
     with pytest.raises(RuntimeError, match=message):
         fence.load_state_dict(state)
     assert all(torch.equal(value, before[key]) for key, value in fence.state_dict().items())
+
+
+def test_a_state_of_another_kind_of_constraint_is_refused() -> None:
+    """D9 again: an equality's negative λ is none for an inequality that is there already."""
+    equality, inequality = rf.Lagrangian(1.0, same_rows=True), rf.Lagrangian(1.0, same_rows=True)
+    equality(a=rf.equal(torch.zeros(1, requires_grad=True), 2.0))
+    equality.step()
+    inequality(a=torch.ones(1, requires_grad=True))
+    with pytest.raises(
+        RuntimeError, match="constraint 'a' is a equality kept by entry, this method's a inequality"
+    ):
+        inequality.load_state_dict(equality.state_dict())
+
+
+def test_a_state_without_an_optimisers_memory_clears_it_and_a_rate_comes_along() -> None:
+    make = partial(torch.optim.SGD, lr=1.0, momentum=0.9)
+    old, fence = (rf.Lagrangian(same_rows=True, dual_optimiser=make) for _ in range(2))
+    x = torch.ones(1, requires_grad=True)
+    for _ in range(9):
+        fence(a=10 * x)
+        fence.step()
+    old(a=x)
+    fence.load_state_dict(old.state_dict())
+    fence.step()
+    assert fence.multipliers["a"].item() == 1.0
+    fence.dual_optimisers["a"].param_groups[0]["lr"] = 0.01
+    twin = rf.Lagrangian(same_rows=True, dual_optimiser=make)
+    twin.load_state_dict(fence.state_dict())
+    for one in (fence, twin):
+        one(a=x)
+        one.step()
+    assert twin.multipliers["a"].item() == fence.multipliers["a"].item() < 1.1

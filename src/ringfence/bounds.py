@@ -110,6 +110,7 @@ class Bounded:
                     {"residual": f.detach()},
                     "Use a larger scale=",
                     sound=_below_infinity,
+                    overflow=True,
                 ),
             )
         return f, ragged, tuple(self._checks)

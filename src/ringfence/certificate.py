@@ -35,6 +35,8 @@ class Certificate:
         stationarity: s, where parameters were given.
         radius: R, where it was given.
         reduction: the method's.
+        surrogate: whether a residual stands for another one (``ringfence.surrogate``). λ and the gap are then about
+            the stand-ins, and nothing is promised about what is really limited.
     """
 
     objective: float
@@ -48,11 +50,12 @@ class Certificate:
     stationarity: float | None = None
     radius: float | None = None
     reduction: str = "sum"
+    surrogate: bool = False
 
     @property
     def suboptimality(self) -> float | None:
         """gap + s·R: in the convex case E - E* is at most this, here and anywhere; None without s and R."""
-        if self.stationarity is None or self.radius is None:
+        if self.stationarity is None or self.radius is None or self.surrogate:
             return None
         return self.gap + self.stationarity * self.radius
 
@@ -80,6 +83,7 @@ class Certificate:
             bound=bound,
             count=self.count + other.count,
             tolerance=max(self.tolerance, other.tolerance),
+            surrogate=self.surrogate or other.surrogate,
             # gradients of the parts may cancel, so norms do not add up
             stationarity=None,
         )
@@ -103,6 +107,8 @@ class Certificate:
 
     def _promises(self) -> list[str]:
         worst = self.suboptimality
+        if self.surrogate:
+            return ["The gap is no bound: it is about a surrogate, not about what is really limited."]
         if worst is None:
             here = (
                 "no gradient norm was asked for"

@@ -27,6 +27,7 @@ class Check:
         shape: the shape that the inputs broadcast to, so that rows are counted right.
         mask: entries to look at (all of them if None).
         sound: from the inputs to True where they are surely well, for less than ``broken`` costs; asked first.
+        overflow: whether float16 may fail it by itself, which is no fault of the caller's.
     """
 
     fault: str
@@ -36,6 +37,7 @@ class Check:
     shape: torch.Size | None = None
     mask: Tensor | None = None
     sound: Callable[..., bool] | None = None
+    overflow: bool = False
 
     @property
     def on_cpu(self) -> bool:
@@ -141,7 +143,14 @@ class Ledger:
 def finite(what: str, value: Tensor, advice: str, mask: Tensor | None = None) -> Check:
     """The check that ``value`` is neither NaN nor infinite (where ``mask`` is True)."""
     return Check(
-        f"{what} is NaN or infinite", not_finite, {what: value.detach()}, advice, None, mask, surely_finite
+        f"{what} is NaN or infinite",
+        not_finite,
+        {what: value.detach()},
+        advice,
+        None,
+        mask,
+        surely_finite,
+        overflow=True,
     )
 
 

@@ -86,6 +86,7 @@ class FenceCallback(_Callback):
         self._feasible: bool | None = None  # None: no monitor has said anything yet
         self._judged = False
         self._fed_in_training: set[str] = set()
+        self._stepped: int | None = None  # epochs whose step was taken; None until training begins
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Refuse a module that has nothing to step, or nothing to judge feasibility by."""
@@ -110,8 +111,15 @@ class FenceCallback(_Callback):
             monitor.clear()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """No monitor has judged this epoch yet."""
+        """No monitor has judged this epoch yet. And a step that the checkpoint came too early for is taken now."""
         self._feasible = None
+        if self._stepped is None:
+            self._stepped = trainer.current_epoch
+        if (
+            self.every == "epoch" and self._stepped < trainer.current_epoch
+        ):  # saved after an epoch's last batch, and before its end
+            self._step(pl_module)
+            self._stepped = trainer.current_epoch
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Tell the monitors that training feeds, which are not validation's to read, from the others."""
@@ -139,8 +147,12 @@ class FenceCallback(_Callback):
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """With ``every="step"``, step the fences where the optimiser took one."""
         if self.every == "step" and trainer.global_step > self._steps_before:
-            for fence in _fences(pl_module).values():
-                fence.step()
+            self._step(pl_module)
+
+    @staticmethod
+    def _step(pl_module: Any) -> None:
+        for fence in _fences(pl_module).values():
+            fence.step()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log monitors fed by training, and the fences; then step the fences, if they are stepped by epoch."""
@@ -151,8 +163,8 @@ class FenceCallback(_Callback):
             pl_module.log_dict(values, sync_dist=True)
         # Lightning comes here once an epoch, also for one whose checkpoint was taken during its validation
         if self.every == "epoch":
-            for fence in _fences(pl_module).values():
-                fence.step()
+            self._step(pl_module)
+        self._stepped = trainer.current_epoch + 1
         if not judged_by_validation:
             self._keep_if_best(trainer)
 
@@ -167,11 +179,12 @@ class FenceCallback(_Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The best so far; fences and monitors are in the module's state."""
-        return {"best_score": self.best_score, "best_path": self.best_path}
+        return {"best_score": self.best_score, "best_path": self.best_path, "stepped": self._stepped}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up where a checkpoint left."""
         self.best_score, self.best_path = state_dict["best_score"], state_dict["best_path"]
+        self._stepped = state_dict.get("stepped")
 
     def _fed(self, trainer: Any, pl_module: Any) -> set[str]:
         """The monitors that have been updated; asked of all ranks, since one without data must compute, too."""

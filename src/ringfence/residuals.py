@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ringfence.bounds import LOOK_AT_THE_OUTPUT, Bound, Bounded, computed, require_real
-from ringfence.checks import Check, finite
+from ringfence.checks import Check, batched, finite
 
 
 @dataclass(eq=False, slots=True)  # not frozen, which would make it five times as slow to make; nobody changes one
@@ -199,6 +199,9 @@ def surrogate(soft: Constraint, strict: Constraint) -> Residual:
         )
     if strict.strict is not None:
         raise ValueError("surrogate: strict is itself a surrogate; give the residual that really counts")
+    sighted = soft.f.is_cpu and not torch.compiler.is_compiling() and not batched(soft.f)
+    if sighted and (soft.ragged or strict.ragged) and not torch.equal(soft.present, strict.present):
+        raise ValueError("surrogate: soft and strict must constrain the same entries: give both the same mask")
     strict = replace(strict, f=strict.f.detach())
     return replace(soft, strict=strict)
 

@@ -102,7 +102,7 @@ class Admitting(Remembering):
             if batched(residual.f):
                 continue  # inside torch.vmap nobody can look
             for check in residual.all_checks():
-                if not residual.half:
+                if not (residual.half and check.overflow):
                     self._ledger.add(f"constraint '{name}'", check)
                 elif not check.on_cpu:
                     call.sound = call.sound & ~check.entries().any()
@@ -132,7 +132,11 @@ class Admitting(Remembering):
         new, gone = sorted(set(names) - set(self._names)), sorted(set(self._names) - set(names))
         raise ValueError(
             f"the constraints' names changed: they were {listed(sorted(self._names))}, now "
-            + " and ".join([f"{listed(new)} is new"] * bool(new) + [f"{listed(gone)} is missing"] * bool(gone))
+            + " and ".join(
+                f"{listed(those)} {'are' if len(those) > 1 else 'is'} {what}"
+                for those, what in ((new, "new"), (gone, "missing"))
+                if those
+            )
             + ". Give every constraint in every call; use mask= for data points without one"
         )
 

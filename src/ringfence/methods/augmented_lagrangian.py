@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from typing import Any, final
 
@@ -10,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ringfence.barrier import not_negative
+from ringfence.methods.admission import Call
 from ringfence.methods.base import Unpack
-from ringfence.methods.by_name import ByName
-from ringfence.methods.dual import DualMethod, DualOptions, Rates, dual_rate
+from ringfence.methods.dual import DualMethod, DualOptions, Rates
 from ringfence.methods.kinds import INEQUALITY, inner
-from ringfence.methods.multipliers import Shared
+from ringfence.methods.multipliers import Multipliers, Shared
 from ringfence.methods.schedule import Schedule, Starts
 from ringfence.methods.summed import Phi, summed
 from ringfence.residuals import Residual
@@ -26,8 +27,10 @@ class AugmentedLagrangian(DualMethod):
 
     The Powell-Hestenes-Rockafellar form. The quadratic term makes the inner problem convex enough to settle; the
     multipliers remove the bias that a penalty would need ρ → ∞ for. ``duals()`` is max(0, λ + ρ f). For an equality
-    (``ringfence.equal``), λ f + ρ f²/2 with one λ of either sign. With ``shared=True`` f is a
-    mean, in the term (over the call's rows, each rank's its own) as in the dual step (over all that was seen).
+    (``ringfence.equal``), λ f + ρ f²/2 with one λ of either sign. With ``shared=True`` f is
+    the mean over all data points, in the term as in the dual step: with ``index=`` those that a call does not
+    have count as they were seen last. Without it a call's rows are all there are, and several calls a step get a
+    warning.
 
     ρ grows by ``mu`` at a step only while the worst violation does not fall: while it is above ``tolerance``, and
     not below ``enough`` times that of the step before. Where the loss is minimised between steps, ``enough=0.5``
@@ -57,12 +60,10 @@ class AugmentedLagrangian(DualMethod):
         **options: Unpack[DualOptions],
     ) -> None:
         self._schedule = Schedule("rho", rho, mu, max_rho, default_mu=1.0)
-        self.dual_lr: ByName[float] | None = None
-        if dual_lr is not None:
-            self.dual_lr = dual_rate(dual_lr, options)
         self.enough, self.tolerance = not_negative("enough", enough), not_negative("tolerance", tolerance)
         self._violations: dict[str, float] = {}
-        super().__init__(**options)
+        self._calls, self._warned = 0, False
+        super().__init__(dual_lr, **options)
 
     @property
     def rho(self) -> float | dict[str, float]:
@@ -74,48 +75,76 @@ class AugmentedLagrangian(DualMethod):
         return super().summary() | self._schedule.summary()
 
     def extra_repr(self) -> str:
-        """Schedule, learning rate and whose λ, for ``print(fence)``."""
-        return f"{self._schedule}, dual_lr={'rho' if self.dual_lr is None else self.dual_lr}, {self.whose}"
+        """Schedule, what moves λ and whose it is, for ``print(fence)``."""
+        return f"{self._schedule}, {super().extra_repr()}"
+
+    def _mover(self) -> str:
+        return "dual_lr=rho" if self._dual_lr is None and self._make_optimiser is None else super()._mover()
 
     def _tells(self, name: str) -> bool:
         store = self._stores.get(name)  # see _both: even ν = 0 times what is not a number is none
         return store is not None and store.kind is INEQUALITY and not isinstance(store, Shared)
 
     def _by_name(self) -> Iterable[Any]:
-        settings = (*super()._by_name(), self._schedule, self.dual_lr)
-        return [setting for setting in settings if setting is not None]
+        return (*super()._by_name(), self._schedule)
 
     def _rate(self, name: str) -> float:
-        return self._schedule[name] if self.dual_lr is None else self.dual_lr[name]
+        return self._schedule[name] if self._dual_lr is None else self._dual_lr[name]
 
     def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
         store, rho = self._stores[name], self._schedule[name]
         v = self._measure(residual)
         multiplier = store.rows(v, index)
-        v, number = store.measured(v, residual)
-        if store.kind is INEQUALITY and number is None:
-            return summed(
-                Phi(
-                    lambda f: _difference(_pushed(multiplier, f, rho), multiplier) / (2.0 * rho),
-                    lambda f: _pushed(multiplier, f, rho),
-                    lambda f: _both(multiplier, f, rho),
-                ),
-                v,
-                many=0,
-            )
-        pushed = store.kind.shifted(multiplier, v if number is None else v / number, rho)
-        terms = (pushed - multiplier) * (pushed + multiplier)
-        return (terms if number is None else number * terms).sum() / (2.0 * rho)
+        if isinstance(store, Shared):
+            mean, number = store.everyone(v, residual, index)
+            pushed = store.kind.shifted(multiplier, mean, rho)
+            return (number * (pushed - multiplier) * (pushed + multiplier)).sum() / (2.0 * rho)
+        if store.kind is not INEQUALITY:
+            pushed = store.kind.shifted(multiplier, v, rho)
+            return ((pushed - multiplier) * (pushed + multiplier)).sum() / (2.0 * rho)
+        return summed(
+            Phi(
+                lambda f: _difference(_pushed(multiplier, f, rho), multiplier) / (2.0 * rho),
+                lambda f: _pushed(multiplier, f, rho),
+                lambda f: _both(multiplier, f, rho),
+                held=multiplier,
+            ),
+            v,
+            many=0,
+        )
 
     def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
         store = self._stores[name]
         v = self._measure(residual)
         multiplier = store.rows(v, index)
-        v, number = store.measured(v, residual)
-        mean = v if number is None else v / number
-        return store.kind.sides(store.kind.shifted(multiplier, mean, self._schedule[name]))
+        if isinstance(store, Shared):
+            v, _ = store.everyone(v, residual, index)
+        return store.kind.sides(store.kind.shifted(multiplier, v, self._schedule[name]))
+
+    def _store(self, *arguments: Any) -> Multipliers:
+        store = super()._store(*arguments)
+        if isinstance(store, Shared):
+            store.remember(self.whose.samples)
+        return store
+
+    def _see(self, call: Call) -> None:
+        super()._see(call)
+        alone = any(
+            isinstance(store, Shared) and not (store.has_rows and call.index is not None)
+            for store in self._stores.values()
+        )
+        self._calls += alone
+        if self._calls == 2 and not self._warned:
+            self._warned = True
+            warnings.warn(
+                "AugmentedLagrangian: several calls since the last step, and a constraint that is about a mean "
+                "without index=: its quadratic term is about the mean of each call, not of all, and will end at "
+                "another point. Pass index=, step after each call, or use rf.Lagrangian",
+                stacklevel=6,
+            )
 
     def _advance(self) -> None:
+        self._calls = 0
         means = self._dual_step()  # at the ρ of the epoch that just ended
         stalled = self._stalled(means) if self._schedule.mu > 1.0 else []
         self._schedule.advance(self.steps + 1, only=stalled)

@@ -181,6 +181,7 @@ class Method(Admitting):
             tolerance=tolerance,
             stationarity=stationarity,
             radius=radius,
+            surrogate=any(residual.strict is not None for residual in call.residuals.values()),
         )
 
     def summary(self) -> dict[str, float]:
@@ -276,4 +277,9 @@ def _gradient_norm(loss: Tensor | float, parameters: Iterable[Tensor]) -> float:
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     gradients = torch.autograd.grad(loss, trained, retain_graph=True, allow_unused=True) if trained else ()
     squares = [gradient.double().square().sum() for gradient in gradients if gradient is not None]
-    return float(torch.stack(squares).sum().sqrt()) if squares else 0.0
+    if not squares:
+        raise ValueError(
+            "parameters= holds nothing that objective or residuals depend on, so its gradient says nothing: give "
+            "the parameters of this model (an iterator is used up after one pass), not frozen"
+        )
+    return float(torch.stack(squares).sum().sqrt())

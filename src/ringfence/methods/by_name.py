@@ -36,6 +36,15 @@ class ByName(Generic[T]):
         """The one value, or those by name: as it was given."""
         return self._one if self._named is None else dict(self._named)  # type: ignore[return-value]
 
+    def require_at_most(self, other: ByName[T]) -> None:
+        """Raise where this setting is above ``other``."""
+        names = [*(self._named or {}), *(other._named or {})] or [""]
+        for name in names:
+            if (self._named is None or name in self._named) and (other._named is None or name in other._named):
+                mine, theirs = self[name], other[name]
+                if mine > theirs:  # type: ignore[operator]
+                    raise ValueError(f"{self.option}={mine} is above {other.option}={theirs}")
+
     def check_names(self, names: Iterable[str]) -> None:
         """Raise unless this setting speaks of exactly the constraints ``names``."""
         if self._named is None or set(self._named) == set(names):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -16,7 +17,7 @@ from ringfence.barrier import not_negative, positive_number
 from ringfence.checks import Check, batched, unwrapped
 from ringfence.methods import ranks
 from ringfence.methods.admission import Call
-from ringfence.methods.ascent import OptimiserFactory, RowOptimiser, ascend, settle_ties
+from ringfence.methods.ascent import OptimiserFactory, RowOptimiser, ascend
 from ringfence.methods.base import Options, Unpack
 from ringfence.methods.by_name import ByName
 from ringfence.methods.dual_state import DualState
@@ -58,16 +59,18 @@ class DualMethod(DualState):
     rank holds the same λ; multipliers are float32 or wider and never follow ``.half()``.
 
     Args:
+        dual_lr: the rate of plain ascent, >= 0; by constraint name, if you like. 1 unless given.
         initial: every multiplier's first value, >= 0; by constraint name, if you like.
         samples: N, the number of data points: declares the table's length, and larger indices are an error.
             On a GPU it saves a look at each index.
-        shared: one multiplier per constraint name (and side, for two-sided ones) for all data points: the *mean* of
-            the residual is limited.
+        shared: one multiplier per constraint name (and side, for two-sided ones) for all data points: the *mean* is
+            limited, of the residual or of what a method makes of it.
         same_rows: every call has the same rows in the same order, so that multipliers go by position.
         multiplier: a module that answers λ for what ``index=`` then holds, features ``[rows, ...]``; by constraint
             name if there are several.
         dual_optimiser: what moves λ instead of a rate: ``partial(torch.optim.Adam, lr=1e-2)``,
-            ``partial(rf.NuPI, lr=1e-2, kp=5.0)``; by constraint name, if you like.
+            ``partial(rf.NuPI, lr=1e-2, kp=5.0)``; by constraint name, if you like. One that treats each
+            multiplier by itself and begins from zeros: not LBFGS, Rprop, Adafactor, SparseAdam or Muon.
         max_multiplier: |λ| never exceeds it; by constraint name, if you like.
         restart: whether λ falls back to 0 as soon as its constraint holds at a dual step.
         process_group: the ranks that train together; all of them unless given.
@@ -76,6 +79,7 @@ class DualMethod(DualState):
 
     def __init__(
         self,
+        dual_lr: Rates | None = None,
         *,
         initial: Rates = 0.0,
         samples: int | None = None,
@@ -88,20 +92,50 @@ class DualMethod(DualState):
         process_group: dist.ProcessGroup | None = None,
         **options: Unpack[Options],
     ) -> None:
-        self.max_multiplier: ByName[float] = ByName("max_multiplier", max_multiplier, _cap)
-        self.restart = restart
+        if dual_lr is not None and dual_optimiser is not None:
+            raise ValueError(
+                "dual_lr and dual_optimiser exclude each other: the optimiser has its own learning rate"
+            )
         if multiplier is not None and (initial != 0.0 or max_multiplier != math.inf or restart):
             raise ValueError(
-                "initial, max_multiplier and restart are about stored multipliers: with multiplier= they "
-                "are the module's to decide"
+                "initial, max_multiplier and restart are about stored multipliers: with multiplier= they are the "
+                "module's to decide"
             )
+        self._dual_lr = None if dual_lr is None else ByName("dual_lr", dual_lr, not_negative)
+        self._highest: ByName[float] = ByName("max_multiplier", max_multiplier, _cap)
+        self.restart = restart
+        first: ByName[float] = ByName("initial", initial, not_negative)
+        first.require_at_most(self._highest)
         super().__init__(
-            ByName("initial", initial, not_negative),
+            first,
             Whose(samples, shared, same_rows, multiplier),
             None if dual_optimiser is None else ByName("dual_optimiser", dual_optimiser, _factory),
             process_group,
             **options,
         )
+
+    @property
+    def dual_lr(self) -> float | dict[str, float] | None:
+        """The dual learning rate, by name where it was given so; None where it was not given. It may be changed."""
+        return None if self._dual_lr is None else self._dual_lr.value
+
+    @dual_lr.setter
+    def dual_lr(self, rate: Rates) -> None:
+        if self._make_optimiser is not None:
+            raise ValueError("a dual_optimiser has its own learning rate: see fence.dual_optimisers")
+        new: ByName[float] = ByName("dual_lr", rate, not_negative)
+        if self._names is not None:
+            new.check_names(self._names)
+        self._dual_lr = new
+
+    @property
+    def max_multiplier(self) -> float | dict[str, float]:
+        """What |λ| never exceeds; by name where it was given so."""
+        return self._highest.value
+
+    def extra_repr(self) -> str:
+        """What moves λ, and whose it is, for ``print(fence)``."""
+        return f"{self._mover()}, {self.whose}"
 
     def observe(self, *, index: Tensor | None = None, **constraints: Constraint) -> None:
         """Remember residuals for the next dual step, in place of those that the calls saw: the paper's pass.
@@ -115,7 +149,11 @@ class DualMethod(DualState):
             self._observing = True
         self._record(call)
 
-    # What a concrete method says
+    # What a concrete method may say
+
+    def _rate(self, name: str) -> float:
+        """How far a dual step goes."""
+        return 1.0 if self._dual_lr is None else self._dual_lr[name]
 
     def _layout(self, residual: Residual) -> tuple[Kind, bool, torch.Size]:
         """Which kind of λ, whether ``_measure`` has a last dimension (low, high), and its shape."""
@@ -124,6 +162,11 @@ class DualMethod(DualState):
     def _measure(self, residual: Residual) -> Tensor:
         """v, what λ is about, with 0 where nothing is constrained: f itself, unless a method says otherwise."""
         return residual.filled(0.0)
+
+    def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
+        """Σ λ v, unless a method says otherwise."""
+        store, v = self._stores[name], self._measure(residual)
+        return store.kind.product(store.rows(v, index), store.measured(v, residual)[0])
 
     _falls = True
     """Whether a satisfied constraint lowers its multiplier."""
@@ -138,22 +181,31 @@ class DualMethod(DualState):
         if call.sound is False:  # float16 overflowed: the optimiser's step is left out, and so is this
             self._overflowed = True
             return
-        for name, residual in call.residuals.items():
-            judged = residual.judged
-            self._stores[name].see(unwrapped(self._measure(judged)), judged, call.index, call.sound)
+        if torch._C._are_functorch_transforms_active():  # what is kept is kept outside of torch.func.grad
+            with torch._C._DisableFuncTorch():
+                plain = {name: _outside(residual.judged) for name, residual in call.residuals.items()}
+                self._keep(plain, None if call.index is None else unwrapped(call.index), call.sound)
+        else:
+            self._keep({name: one.judged for name, one in call.residuals.items()}, call.index, call.sound)
+
+    def _keep(self, residuals: Mapping[str, Residual], index: Tensor | None, sound: bool | Tensor) -> None:
+        for name, residual in residuals.items():
+            self._stores[name].see(self._measure(residual), residual, index, sound)
 
     def _advance(self) -> None:
         self._dual_step()
 
     def _dual_step(self) -> dict[str, Tensor]:
         """Move every λ that something was seen of; the mean residuals it went by."""
+        seen = any(store.seen for store in self._stores.values())
         if ranks.several(self._process_group):
-            self._agree()
+            seen = self._agree(seen)
         means = {}
-        for name, store in self._stores.items():
-            if store.seen:
-                means[name] = store.step(partial(self._climb, name, store))
-        if not means:
+        if seen:
+            for name, store in self._stores.items():
+                if store.seen:
+                    means[name] = store.step(partial(self._climb, name, store))
+        else:
             self._warn_of_nothing_seen()
         self._observing = self._overflowed = False
         return means
@@ -169,21 +221,20 @@ class DualMethod(DualState):
         in_place: bool,
     ) -> Tensor:
         """λ after the dual step; see ``Climb``."""
-        kind, rate = store.kind, self._rate(name)
-        highest = min(self.max_multiplier[name], _LARGEST[multiplier.dtype])
+        kind, highest = store.kind, min(self._highest[name], _LARGEST[multiplier.dtype])
+        pair = store.pair and kind is INEQUALITY and self._falls
         if self._make_optimiser is not None:
-            if name not in self._optimisers:
-                self._optimisers[name] = RowOptimiser(self._make_optimiser[name])
-            climbed = self._optimisers[name].climb(kind, multiplier, mean, there, rows, len(store))
-            climbed = climbed.clamp(-highest, highest)
+            climbed = self._optimiser(name).climb(kind, multiplier, mean, there, rows, len(store), pair)
         else:
             # on a GPU, and where nobody looks, what is not a number may have got this far
             sure = mean.is_cpu and self._ledger.validate is not False
-            if in_place and sure and there is None and not (store.pair or self.restart):
-                return multiplier.add_(mean, alpha=rate).clamp_(0.0, highest)
-            climbed = ascend(kind, multiplier, mean, rate, highest, sure)
-            if store.pair and kind is INEQUALITY and self._falls:
-                climbed = settle_ties(climbed, multiplier, mean, rate).clamp(max=highest)
+            if in_place and sure and there is None and not (pair or self.restart):
+                return multiplier.add_(mean, alpha=self._rate(name)).clamp_(0.0, highest)
+            climbed = ascend(kind, multiplier, mean, self._rate(name), there, pair)
+            if not sure:
+                usable = torch.isfinite(mean)
+                climbed = torch.where(usable if kind is INEQUALITY else usable.all(dim=-1), climbed, multiplier)
+        climbed = climbed.clamp(-highest, highest)
         if self.restart:
             climbed = torch.where(kind.infeasibility(mean) > 0, climbed, 0.0)
         return climbed if there is None else torch.where(there, climbed, multiplier)
@@ -200,57 +251,77 @@ class DualMethod(DualState):
             stacklevel=5,
         )
 
-    def _agree(self, fault: str | None = None) -> None:
-        """Between ranks: raise everywhere if one cannot go on; else add up what they saw."""
+    def _agree(self, seen: bool, fault: str | None = None) -> bool:
+        """Between ranks: raise everywhere if one cannot go on; else add up what they saw, if anybody did."""
+        faults = (store.fault() for store in self._stores.values())
+        fault = fault or next((one for one in faults if one is not None), None)
         layouts = {name: ranks.layout_of(store) for name, store in self._stores.items()}
-        everyones = ranks.gathered({"fault": fault, "layouts": layouts}, self._process_group)
+        mine = {"fault": fault, "layouts": layouts, "seen": seen}
+        everyones = ranks.gathered(mine, self._process_group)
         why = ranks.disagreement(everyones)
         if why is not None:
             self._forget()
-            raise ValueError(why)
+            raise ValueError(fault or why)
         for theirs in everyones:
             for name, layout in theirs["layouts"].items():
                 if name not in self._stores:  # a rank that had no data yet
                     self._stores[name] = store = self._store_like(name, layout)
-                    store.fit(*ranks.empty_like(layout, store.kind, self._stores.values()), None)
+                    device = ranks.device_of(self._stores.values(), self._process_group)
+                    store.fit(*ranks.empty_like(layout, store.kind, device), None)
         if self._names is None and self._stores:
             self._check_new_names(tuple(self._stores))
             self._names = frozenset(self._stores)
-        if self._stores:
-            ranks.added_up(self._stores, self._process_group)
+        if not any(theirs["seen"] for theirs in everyones):
+            return False
+        ranks.added_up(self._stores, self._process_group)
+        return True
 
     def _discard(self, fault: ValueError) -> None:
         """A fault on one rank is everybody's, and the others are waiting for this one."""
-        self._forget()
         if ranks.several(self._process_group):
-            self._agree(str(fault))
+            self._agree(False, str(fault))
+        self._forget()
 
     # Multipliers for the rows of a call
 
     def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None, look: bool = True) -> Call:
         if torch._C._are_functorch_transforms_active():
             _refuse_vmap(type(self).__name__, constraints)
+        names = self._names
         call = super()._admit(constraints, index, look)
-        stores = self._stores
-        for name, residual in call.residuals.items():
-            kind, pair, shape = self._layout(residual)
-            store = stores.get(name)
-            if store is None:
-                if stores is self._stores:  # kept only if all of them fit
-                    stores = dict(stores)
-                optimiser = self._network_optimiser(name)
-                store = self.whose.store(name, kind, pair, _has_rows(residual), self.initial[name], optimiser)
-                stores[name] = store
-            elif store.kind is not kind or store.pair != pair:
-                raise ValueError(
-                    f"constraint '{name}' changed its kind: under the same name it stays either one-sided or "
-                    "two-sided, or an equality"
-                )
-            store.fit(shape, residual.f, call.index)
-        self._stores = stores
+        made: dict[str, Multipliers] = {}
+        try:
+            for name, residual in call.residuals.items():
+                kind, pair, shape = self._layout(residual)
+                store = self._stores.get(name)
+                if store is None:
+                    initial, optimiser = self._initial[name], self._network_optimiser(name)
+                    store = self._store(name, kind, pair, _has_rows(residual), initial, optimiser)
+                    made[name] = store
+                else:
+                    self._require_the_same(store, kind, pair, residual)
+                store.fit(shape, residual.f, call.index)
+        except BaseException:
+            self._names = names  # a call that failed fixes nothing
+            raise
+        if made:
+            self._stores.update(made)
         if call.index is not None and self.whose.by_sample:
             call.index = self.whose.harmless(call.index, residual.f.device)
         return call
+
+    def _require_the_same(self, store: Multipliers, kind: Kind, pair: bool, residual: Residual) -> None:
+        if store.kind is not kind or store.pair != pair:
+            raise ValueError(
+                f"constraint '{store.name}' changed its kind: under the same name it stays either one-sided or "
+                "two-sided, or an equality"
+            )
+        if store.has_rows != _has_rows(residual) and not self.whose.shared:
+            before, now = ("rows", "none") if store.has_rows else ("no rows", "some")
+            raise ValueError(
+                f"constraint '{store.name}' had {before} and now has {now} (shape {list(residual.f.shape)}): keep "
+                "the first dimension, also of a batch of one (no .squeeze())"
+            )
 
     def _index_checks(self, residuals: Mapping[str, Residual], index: Tensor | None) -> list[Check]:
         if index is None and not self.whose.by_sample:
@@ -259,19 +330,17 @@ class DualMethod(DualState):
         return self.whose.checks(type(self).__name__, index, shapes)
 
     def _by_name(self) -> Iterable[Any]:
-        settings = (self.initial, self.max_multiplier, self._make_optimiser, self.whose.network)
+        settings = (self._dual_lr, self._highest, self._initial, self._make_optimiser, self.whose.network)
         return [setting for setting in settings if setting is not None]
+
+    def _mover(self) -> str:
+        if self._make_optimiser is not None:
+            return f"dual_optimiser={self._make_optimiser}"
+        return f"dual_lr={1.0 if self._dual_lr is None else self._dual_lr}"
 
 
 _LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float32, torch.float64)}
 """λ never overflows."""
-
-
-def dual_rate(given: Rates | None, options: DualOptions, default: float = 1.0) -> ByName[float]:
-    """The dual learning rate that a method was given, or ``default``; a ``dual_optimiser`` has its own."""
-    if given is not None and options.get("dual_optimiser") is not None:
-        raise ValueError("dual_lr and dual_optimiser exclude each other: the optimiser has its own learning rate")
-    return ByName("dual_lr", default if given is None else given, not_negative)
 
 
 def _refuse_vmap(method: str, constraints: Mapping[str, Constraint]) -> None:
@@ -283,6 +352,10 @@ def _refuse_vmap(method: str, constraints: Mapping[str, Constraint]) -> None:
                 f"{method} cannot be called inside torch.vmap: it keeps multipliers, and what it saw, for each "
                 "data point. Put the model inside vmap, and give its outputs to the fence"
             )
+
+
+def _outside(residual: Residual) -> Residual:
+    return replace(residual, f=unwrapped(residual.f).detach())
 
 
 def _has_rows(residual: Residual) -> bool:
@@ -299,4 +372,5 @@ def _factory(what: str, factory: OptimiserFactory) -> OptimiserFactory:
             f"{what} must make an optimiser from parameters, as partial(torch.optim.Adam, lr=1e-2) does; got "
             f"{type(factory).__name__}"
         )
+    RowOptimiser(factory)  # so that one that will not do is refused now, not at the first dual step
     return factory

@@ -16,10 +16,10 @@ from ringfence.methods.ascent import OptimiserFactory, RowOptimiser
 from ringfence.methods.base import Method, Options, Unpack
 from ringfence.methods.by_name import ByName
 from ringfence.methods.kinds import EQUALITY, INEQUALITY
-from ringfence.methods.multipliers import Multipliers
+from ringfence.methods.multipliers import Multipliers, Network
 from ringfence.methods.whose import MultiplierView, Whose, unfit
 
-_TENSORS = ("multipliers", "met", "sums", "counts", "network", "optimiser", "gradient")
+_TENSORS = ("multipliers", "met", "sums", "counts", "last", "network", "optimiser", "gradient")
 """What a saved state may hold of a constraint's multipliers."""
 
 
@@ -42,13 +42,18 @@ class DualState(Method):
         process_group: dist.ProcessGroup | None,
         **options: Unpack[Options],
     ) -> None:
-        self.initial, self.whose = initial, whose
+        self._initial, self.whose = initial, whose
         self._make_optimiser, self._process_group = make_optimiser, process_group
         self._stores: dict[str, Multipliers] = {}
         self._optimisers: dict[str, RowOptimiser] = {}
         self._observing = False  # observe() is under way, and calls do not count
         self._overflowed = False
         super().__init__(**options)
+
+    @property
+    def initial(self) -> float | dict[str, float]:
+        """Every multiplier's first value; by name where it was given so."""
+        return self._initial.value
 
     @property
     def multipliers(self) -> MultiplierView:
@@ -58,7 +63,16 @@ class DualState(Method):
     @property
     def dual_optimisers(self) -> dict[str, torch.optim.Optimizer]:
         """What moves λ, by name, once there was a dual step: for learning-rate schedules."""
-        return {name: one.optimiser for name, one in self._optimisers.items()}
+        networks = {name: store.optimiser for name, store in self._stores.items() if isinstance(store, Network)}
+        return networks | {name: one.optimiser for name, one in self._optimisers.items()}
+
+    def train(self, mode: bool = True) -> DualState:
+        """As for any module; networks that give multipliers go along."""
+        super().train(mode)
+        for store in self._stores.values():
+            if isinstance(store, Network):
+                store.module.train(mode)
+        return self
 
     def summary(self) -> dict[str, float]:
         """Mean and largest |λ| of each constraint, of those that had a dual step: padding has none."""
@@ -75,7 +89,19 @@ class DualState(Method):
         """How far a dual step goes."""
 
     def _store_like(self, name: str, layout: Mapping[str, Any]) -> Multipliers:
-        return self.whose.store_like(name, layout, self.initial[name], self._network_optimiser(name))
+        kind = EQUALITY if layout["kind"] == EQUALITY.code else INEQUALITY
+        optimiser = self._network_optimiser(name)
+        return self._store(name, kind, layout["pair"], layout["has_rows"], self._initial[name], optimiser)
+
+    def _store(self, *arguments: Any) -> Multipliers:
+        """A place for the multipliers of a constraint; see ``Whose.store``."""
+        return self.whose.store(*arguments)
+
+    def _optimiser(self, name: str) -> RowOptimiser:
+        assert self._make_optimiser is not None  # noqa: S101
+        if name not in self._optimisers:
+            self._optimisers[name] = RowOptimiser(self._make_optimiser[name])
+        return self._optimisers[name]
 
     def _network_optimiser(self, name: str) -> OptimiserFactory:
         if self._make_optimiser is not None:
@@ -96,7 +122,12 @@ class DualState(Method):
 
     def _header(self) -> dict[str, Any]:
         stores = {
-            name: {"kept": store.code, "kind": store.kind.code, "pair": store.pair}
+            name: {
+                "kept": store.code,
+                "kind": store.kind.code,
+                "pair": store.pair,
+                "has_rows": store.has_rows,
+            }
             for name, store in sorted(self._stores.items())
         }
         return super()._header() | {"stores": stores, "whose": self.whose.code, "observing": self._observing}
@@ -121,14 +152,20 @@ class DualState(Method):
         for name, layout in header["stores"].items():
             saved, known = tensors.get(f"multipliers.{name}"), self._stores.get(name)
             if saved is None:
-                if layout["kept"] != "network":
+                if layout["kept"] != Network.code:
                     return f"the state lacks the multipliers of {name}"
                 continue
-            if known is not None and list(saved.shape)[-len(known.size()) or saved.ndim :] != known.size():
-                return (
-                    f"the state's multipliers of '{name}' have shape {list(saved.shape)}, "
-                    f"this method's have {list(known.value.shape)}"
-                )
+            if known is not None:
+                live = {"kept": known.code, "kind": known.kind.code, "pair": known.pair, "has_rows": known.has_rows}
+                if live != layout:
+                    return f"the state's constraint '{name}' is {_shown(layout)}, this method's {_shown(live)}"
+                if list(saved.shape)[saved.ndim - len(known.size()) :] != known.size() or (
+                    saved.ndim != known.value.ndim
+                ):
+                    return (
+                        f"the state's multipliers of '{name}' have shape {list(saved.shape)}, "
+                        f"this method's have {list(known.value.shape)}"
+                    )
             fault = unfit(EQUALITY if layout["kind"] == EQUALITY.code else INEQUALITY, saved)
             if fault is not None:
                 return f"the state's multipliers of '{name}' {fault}"
@@ -143,6 +180,11 @@ class DualState(Method):
             store.restore(mine)
             self._stores[name] = store
             moved = {key.partition("/")[2]: one for key, one in mine.items() if key.startswith("optimiser/")}
-            if moved and self._make_optimiser is not None and layout["kept"] != "network":
-                self._optimisers[name] = self._optimisers.get(name) or RowOptimiser(self._make_optimiser[name])
-                self._optimisers[name].restore(moved)
+            if self._make_optimiser is not None and layout["kept"] != Network.code:
+                self._optimiser(name).restore(moved)
+
+
+def _shown(layout: Mapping[str, Any]) -> str:
+    sides = "two-sided " if layout["pair"] and layout["kind"] == INEQUALITY.code else ""
+    rows = "" if layout["has_rows"] else ", without rows"
+    return f"a {sides}{layout['kind']} kept by {layout['kept']}{rows}"

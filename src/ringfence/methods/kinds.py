@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Final, final
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ class Kind(ABC):
 
     lowest: float
     """No multiplier is below it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _kind, (self.code,)  # a copy is the same kind, not another one
 
     @abstractmethod
     def shape(self, shape: torch.Size) -> torch.Size:
@@ -50,6 +53,10 @@ class Kind(ABC):
     @abstractmethod
     def direction(self, multiplier: Tensor, v: Tensor) -> Tensor:
         """Where λ should go: what an optimiser is given for a gradient (to ascend)."""
+
+    @abstractmethod
+    def landed(self, before: Tensor, after: Tensor, v: Tensor) -> Tensor:
+        """Where a step along ``direction`` may end, that was taken from ``before`` to ``after``."""
 
     @abstractmethod
     def infeasibility(self, v: Tensor) -> Tensor:
@@ -90,6 +97,10 @@ class Inequality(Kind):
     def direction(self, multiplier: Tensor, v: Tensor) -> Tensor:
         """The residual."""
         return v
+
+    def landed(self, before: Tensor, after: Tensor, v: Tensor) -> Tensor:
+        """Not below 0."""
+        return after.clamp(min=0.0)
 
     def infeasibility(self, v: Tensor) -> Tensor:
         """max(v, 0)."""
@@ -140,6 +151,12 @@ class Equality(Kind):
         towards = torch.where(multiplier > 0, above, -below)
         return torch.where(multiplier == 0, outside, towards)
 
+    def landed(self, before: Tensor, after: Tensor, v: Tensor) -> Tensor:
+        """On the other side of 0 only if that side is violated: the way back ends at 0."""
+        below, above = v.unbind(dim=-1)
+        crossed = (before * after < 0) & (torch.where(after > 0, above, below) <= 0)
+        return torch.where(crossed, 0.0, after)
+
     def infeasibility(self, v: Tensor) -> Tensor:
         """max(|g| - tolerance, 0)."""
         return torch.relu(v).amax(dim=-1)
@@ -147,6 +164,10 @@ class Equality(Kind):
 
 INEQUALITY: Final = Inequality()
 EQUALITY: Final = Equality()
+
+
+def _kind(code: str) -> Kind:
+    return EQUALITY if code == EQUALITY.code else INEQUALITY
 
 
 def inner(one: Tensor, other: Tensor) -> Tensor:

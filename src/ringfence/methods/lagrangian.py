@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, final
+from typing import final
 
 from torch import Tensor
 
 from ringfence.methods.base import Unpack
-from ringfence.methods.dual import DualMethod, DualOptions, Rates, dual_rate
+from ringfence.methods.dual import DualMethod, DualOptions, Rates
 from ringfence.residuals import Residual
 
 
@@ -27,25 +26,10 @@ class Lagrangian(DualMethod):
     """
 
     def __init__(self, dual_lr: Rates | None = None, **options: Unpack[DualOptions]) -> None:
-        self.dual_lr = dual_rate(dual_lr, options)
-        super().__init__(**options)
-
-    def extra_repr(self) -> str:
-        """Learning rate and whose λ, for ``print(fence)``."""
-        return f"dual_lr={self.dual_lr}, {self.whose}"
+        super().__init__(dual_lr, **options)
 
     def _tells(self, name: str) -> bool:
         return True  # even λ = 0 times what is not a number is none
-
-    def _by_name(self) -> Iterable[Any]:
-        return (*super()._by_name(), self.dual_lr)
-
-    def _rate(self, name: str) -> float:
-        return self.dual_lr[name]
-
-    def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
-        store, v = self._stores[name], self._measure(residual)
-        return store.kind.product(store.rows(v, index), store.measured(v, residual)[0])
 
     def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
         store = self._stores[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, final
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ringfence.barrier import log_barrier, log_barrier_both, log_barrier_dual
-from ringfence.methods.admission import Call
+from ringfence.methods.admission import Call, transformed
 from ringfence.methods.base import Method, Options, Unpack
 from ringfence.methods.schedule import Schedule, Starts
 from ringfence.methods.summed import Phi, summed
@@ -52,6 +51,7 @@ class LogBarrier(Method):
         self._schedule = Schedule("t", t, mu, max_t, default_mu=1.1)
         self._rounding = torch.finfo(torch.float32).eps
         self._warned: set[str] = set()
+        self._looked: set[str] = set()
         super().__init__(**options)
 
     @property
@@ -93,19 +93,18 @@ class LogBarrier(Method):
         call = super()._admit(constraints, index, look)
         for name, residual in call.residuals.items():
             self._rounding = torch.finfo(residual.f.dtype).eps
-            if residual.equality and "equality" not in self._warned and not torch.compiler.is_compiling():
+            if residual.two_sided and name not in self._looked and not transformed():
                 self._look_for_room(name, residual)
         return call
 
     def _look_for_room(self, name: str, residual: Residual) -> None:
-        """Warn of an equality without tolerance; looked at until one is found, or a GPU would have to be asked."""
-        tolerance = residual.tolerance
-        if isinstance(tolerance, Tensor):
-            if not tolerance.is_cpu:
-                return
-            tolerance = tolerance.min().item() if tolerance.numel() else math.inf
-        if tolerance == 0.0:
-            self._warned.add("equality")
+        """Warn if the two sides of a limit meet; at the first call, where looking does not stall a GPU."""
+        self._looked.add(name)
+        if not residual.f.is_cpu or "room" in self._warned:
+            return
+        meet = (residual.f.detach().sum(dim=-1) == 0.0) & residual.present.all(dim=-1)
+        if bool(meet.any()):
+            self._warned.add("room")
             warnings.warn(
                 f"constraint '{name}' is an equality with tolerance 0, which leaves a barrier no room: it acts as "
                 "a linear penalty of slope t. Give rf.equal a tolerance, or use a Lagrangian",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -29,16 +30,26 @@ def disagreement(everyones: list[dict[str, Any]]) -> str | None:
     for rank, theirs in enumerate(everyones):
         if theirs["fault"] is not None:
             return f"rank {rank} found a fault, so no rank takes this step: {theirs['fault']}"
+    named = {rank: sorted(theirs["layouts"]) for rank, theirs in enumerate(everyones) if theirs["layouts"]}
+    if len({tuple(names) for names in named.values()}) > 1:
+        return f"the constraints differ between ranks: {named}. Give every constraint in every call"
     known: dict[str, tuple[int, Any]] = {}
     for rank, theirs in enumerate(everyones):
         for name, layout in theirs["layouts"].items():
             first, other = known.setdefault(name, (rank, layout))
-            if other != layout:
+            if {**other, "sum": None} == {**layout, "sum": None}:
+                if math.isclose(other["sum"], layout["sum"], rel_tol=1e-9) or math.isnan(layout["sum"]):
+                    continue
                 return (
-                    f"the multipliers of '{name}' differ between ranks: {_shown(other)} on rank {first}, "
-                    f"{_shown(layout)} on rank {rank}. With rows of its own on each rank, give index= (a row of "
-                    "multipliers for each data point) or use shared=True"
+                    f"the multipliers of '{name}' are not the same on rank {first} and rank {rank}, as they always "
+                    "are if every rank begins with the same: load the same state everywhere, build multiplier "
+                    "networks from the same seed, and change multipliers by hand on all ranks alike"
                 )
+            return (
+                f"the multipliers of '{name}' differ between ranks: {_shown(other)} on rank {first}, "
+                f"{_shown(layout)} on rank {rank}. With rows of its own on each rank, give index= (a row of "
+                "multipliers for each data point) or use shared=True"
+            )
     return None
 
 
@@ -58,17 +69,18 @@ def added_up(stores: Mapping[str, Multipliers], group: dist.ProcessGroup | None)
         stores[name].take_sums([next(pieces).view(part.shape) for part in sums])
 
 
-def empty_like(
-    layout: Mapping[str, Any], kind: Kind, stores: Iterable[Multipliers]
-) -> tuple[torch.Size, torch.Tensor]:
-    """The shape of another rank's residual, and a tensor of its dtype where this rank computes."""
+def device_of(stores: Iterable[Multipliers], group: dist.ProcessGroup | None) -> torch.device:
+    """Where this rank computes; one that holds no tensor yet puts them where the others can reach them."""
+    for store in stores:
+        if store.ready:
+            return store.value.device
+    gpu = dist.get_backend(group) == "nccl"
+    return torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
+
+
+def empty_like(layout: Mapping[str, Any], kind: Kind, device: torch.device) -> tuple[torch.Size, torch.Tensor]:
+    """The shape of another rank's residual, and a tensor of its dtype."""
     dtype = getattr(torch, layout["dtype"].removeprefix("torch."))
-    made = [store.value.device for store in stores if store.ready]
-    if made:
-        device = made[0]
-    else:  # a rank that holds no tensor yet must put one where the others can reach it
-        gpu = dist.get_backend() == "nccl"
-        device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
     shape = kind.residual_shape(torch.Size(layout["shape"]))
     rows = (1, *shape) if layout["kept"] == Indexed.code else shape
     return torch.Size(rows), torch.zeros((), dtype=dtype, device=device)
@@ -76,8 +88,16 @@ def empty_like(
 
 def layout_of(store: Multipliers) -> dict[str, Any]:
     """What must be the same on all ranks."""
-    dtype = str(store.value.dtype)
-    return {"kept": store.code, "kind": store.kind.code, "pair": store.pair, "shape": store.size(), "dtype": dtype}
+    return {
+        "kept": store.code,
+        "kind": store.kind.code,
+        "pair": store.pair,
+        "has_rows": store.has_rows,
+        "shape": store.size(),
+        "dtype": str(store.value.dtype),
+        # from what every λ began with, since tables may not be equally long yet
+        "sum": (store.value.double() - store.initial).abs().sum().item(),
+    }
 
 
 def _shown(layout: dict[str, Any]) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from ringfence.barrier import not_negative
+from ringfence.methods import ranks
 from ringfence.methods.base import Unpack
-from ringfence.methods.dual import DualMethod, DualOptions, Rates, dual_rate
+from ringfence.methods.dual import DualMethod, DualOptions, Rates
 from ringfence.methods.kinds import INEQUALITY, Kind
 from ringfence.residuals import Residual
 
@@ -31,7 +31,8 @@ class ReLULagrangian(DualMethod):
         dual_lr: the dual learning rate, >= 0; by constraint name, if you like. 1 unless given.
         interval: a dual step at every so many calls of ``step()``, from what was seen since the call before.
         growth: how much longer each interval is than the one before it.
-        warmup: calls of ``step()`` before the first interval begins; λ is ``initial`` then.
+        warmup: calls of ``step()`` before the first interval begins; λ is ``initial`` then. (``observe()`` and then
+            ``step()`` takes a dual step whatever the interval.)
         **options: initial, samples, shared, same_rows, multiplier, dual_optimiser, max_multiplier, restart,
             process_group: see ``DualMethod``; weights, reduction, shapes, validate: see ``Method``.
     """
@@ -44,14 +45,13 @@ class ReLULagrangian(DualMethod):
         warmup: int = 0,
         **options: Unpack[DualOptions],
     ) -> None:
-        self.dual_lr = dual_rate(dual_lr, options)
         self.growth = int(not_negative("growth", growth))
         self.warmup = int(not_negative("warmup", warmup))
         if isinstance(interval, bool) or not isinstance(interval, int) or interval < 1:
             raise ValueError(f"interval must be a whole number of steps, at least 1, got {interval!r}")
         self.interval = interval
         self._waited = -self.warmup
-        super().__init__(**options)
+        super().__init__(dual_lr, **options)
 
     def summary(self) -> dict[str, float]:
         """The multipliers, and how many steps the current interval has."""
@@ -60,13 +60,7 @@ class ReLULagrangian(DualMethod):
     def extra_repr(self) -> str:
         """Learning rate, interval and whose λ, for ``print(fence)``."""
         every = f"dual step every {self.interval} steps, +{self.growth} each, " if self.interval > 1 else ""
-        return f"dual_lr={self.dual_lr}, {every}warm-up {self.warmup}, {self.whose}"
-
-    def _by_name(self) -> Iterable[Any]:
-        return (*super()._by_name(), self.dual_lr)
-
-    def _rate(self, name: str) -> float:
-        return self.dual_lr[name]
+        return f"{every}warm-up {self.warmup}, {super().extra_repr()}"
 
     _falls = False
 
@@ -79,16 +73,15 @@ class ReLULagrangian(DualMethod):
         violation = torch.relu(residual.f)  # 0 also where f = -inf, nothing constrained
         return violation.sum(dim=-1) if residual.equality else violation
 
-    def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
-        store, v = self._stores[name], self._measure(residual)
-        return store.kind.product(store.rows(v, index), store.measured(v, residual)[0])
-
     def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
         multiplier = self._stores[name].rows(residual.f[..., 0] if residual.equality else residual.f, index)
         return (multiplier.unsqueeze(-1) if residual.equality else multiplier) * (residual.f > 0)
 
     def _advance(self) -> None:
-        if self._observing:
+        observing = self._observing
+        if ranks.several(self._process_group):  # one rank that observes is enough: they step together
+            observing = any(ranks.gathered(observing, self._process_group))
+        if observing:
             self._dual_step()
             return
         self._waited += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from ringfence.barrier import positive_number
@@ -53,12 +53,12 @@ class Schedule:
         """Where it stands: one number, or one by name."""
         return dict(self.values) if self._by_name else self.values[ALL]
 
-    def advance(self, steps: int, only: Iterable[str] | None = None) -> None:
+    def advance(self, steps: int, only: Sequence[str] | None = None) -> None:
         """Move on to the value after ``steps`` steps; of the constraints ``only``, where given."""
         for key in self.values:
             if key in self._functions:
                 self.values[key] = self._at(key, steps)
-            elif only is None or key in only or (key == ALL and any(True for _ in only)):
+            elif only is None or key in only or (key == ALL and only):
                 self.values[key] = min(self.values[key] * self.mu, self.limit)
 
     def check_names(self, names: Iterable[str]) -> None:

@@ -20,12 +20,14 @@ class Phi(NamedTuple):
         slope: φ'(f), elementwise and differentiable.
         both: Σ φ(f), and a tensor that times ``factor`` is φ'(f): new ones, computed together without a graph.
         factor: see ``both``.
+        held: what ``slope`` reads beside f, so that nobody changes it while gradients may still be asked for.
     """
 
     total: Callable[[Tensor], Tensor]
     slope: Callable[[Tensor], Tensor]
     both: Callable[[Tensor], tuple[Tensor, Tensor]]
     factor: float = 1.0
+    held: Tensor | None = None
 
 
 def summed(phi: Phi, f: Tensor, many: int = MANY) -> Tensor:
@@ -41,13 +43,13 @@ class _Summed(torch.autograd.Function):
     def forward(ctx: Any, f: Tensor, phi: Phi) -> Tensor:
         total, slope = phi.both(f)
         ctx.phi = phi
-        ctx.save_for_backward(f, slope)
+        ctx.save_for_backward(f, slope, phi.held)
         ctx.save_for_forward(slope)
         return total
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        f, slope = ctx.saved_tensors
+        f, slope, _ = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: the slope must remember where it comes from
             return gradient * ctx.phi.slope(f), None
         factor = ctx.phi.factor

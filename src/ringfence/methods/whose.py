@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from ringfence.checks import Check
 from ringfence.methods.ascent import OptimiserFactory
 from ringfence.methods.by_name import ByName
-from ringfence.methods.kinds import EQUALITY, INEQUALITY, Kind
+from ringfence.methods.kinds import Kind
 from ringfence.methods.multipliers import Indexed, Multipliers, Network, SameRows, Shared
 
 
@@ -35,12 +34,13 @@ class Whose:
         if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
             raise ValueError(f"samples must be a positive number of data points, got {samples!r}")
         chosen = {
-            f"samples={samples}": samples is not None,
             "shared=True": shared,
             "same_rows=True": same_rows,
             "multiplier=": multiplier is not None,
         }
         given = [option for option, is_given in chosen.items() if is_given]
+        if samples is not None and (same_rows or multiplier is not None):
+            given.append(f"samples={samples}")
         if len(given) > 1:
             raise ValueError(
                 f"{' and '.join(given)} exclude each other: multipliers are kept for each data point, for all "
@@ -73,26 +73,22 @@ class Whose:
             return "network"
         if self.by_sample:
             return "sample" if self.samples is None else f"sample of {self.samples}"
-        return "name" if self.shared else "entry"
+        return "name" if self.shared else "entry"  # shared, samples bounds nothing that is kept
 
     def store(
         self, name: str, kind: Kind, pair: bool, has_rows: bool, initial: float, optimiser: OptimiserFactory
     ) -> Multipliers:
         """A place for the multipliers of a constraint; a residual without rows is its own data point."""
         if self.network is not None:
-            return Network(name, kind, pair, self.network[name], optimiser)
-        if self.shared or not has_rows:
-            return Shared(name, kind, pair, initial)
-        if self.same_rows:
-            return SameRows(name, kind, pair, initial)
-        return Indexed(name, kind, pair, initial, self.samples)
-
-    def store_like(
-        self, name: str, layout: Mapping[str, Any], initial: float, optimiser: OptimiserFactory
-    ) -> Multipliers:
-        """The place that another rank, or a saved state, has for them."""
-        kind = EQUALITY if layout["kind"] == EQUALITY.code else INEQUALITY
-        return self.store(name, kind, layout["pair"], layout["kept"] != Shared.code, initial, optimiser)
+            store: Multipliers = Network(name, kind, pair, self.network[name], optimiser)
+        elif self.shared or not has_rows:
+            store = Shared(name, kind, pair, initial)
+        elif self.same_rows:
+            store = SameRows(name, kind, pair, initial)
+        else:
+            store = Indexed(name, kind, pair, initial, self.samples)
+        store.has_rows = has_rows
+        return store
 
     def checks(
         self, method: str, index: Tensor | None, shapes: Mapping[str, tuple[torch.Size, bool]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final, final
 
@@ -11,6 +12,9 @@ from torch import Tensor
 from ringfence.methods.kinds import INEQUALITY, Kind
 from ringfence.methods.multipliers.store import Climb, Multipliers, counts, first, shape_changed
 from ringfence.residuals import Residual
+
+TOO_MANY: Final = 2**28
+"""A table that grows to more numbers than this is rather a wrong index, such as a hash."""
 
 FEW: Final = 4096
 """Up to so many rows, sorting them to find repeated ones is cheaper than two tables."""
@@ -35,6 +39,7 @@ class Indexed(Multipliers):
         self._sum: Tensor | None = None
         self._count: Tensor | None = None  # one a row, until a residual is ragged: then one an entry
         self._seen: list[Tensor] = []  # the rows of each call since the last step
+        self._many = 0  # how many these are
         self._last: tuple[Tensor, Tensor] | None = None  # the only call since then, if its rows are few
 
     def __str__(self) -> str:
@@ -57,8 +62,7 @@ class Indexed(Multipliers):
 
     def put(self, value: Tensor) -> None:
         """Replace λ."""
-        self._table, self._rows = value, len(value)
-        self._trim()
+        self.value.copy_(value)
 
     def fit(self, shape: torch.Size, like: Tensor, index: Tensor | None) -> None:
         """The first call tells a row's shape; a new index makes the table longer."""
@@ -70,7 +74,7 @@ class Indexed(Multipliers):
             advice = "Rows must keep their shape: pad ragged ones to a common size and use mask="
             raise shape_changed(self, shape, advice)
         elif self._table.device != like.device:
-            self._table = self._table.to(like.device)
+            self.restore({name: one.to(like.device) for name, one in self.tensors().items()})
         if self._samples is None and index is not None and index.numel():
             self.grow(int(index.max()) + 1)
 
@@ -80,6 +84,11 @@ class Indexed(Multipliers):
             return
         table = self._table
         assert table is not None  # noqa: S101
+        if rows * max(math.prod(table.shape[1:]), 1) > TOO_MANY and rows > len(table):
+            raise ValueError(
+                f"constraint '{self.name}': index {rows - 1} would need a table of {rows:,} rows. Number data "
+                "points from 0 on, or, if there are so many, declare samples=N"
+            )
         if rows > len(table):
             longer = first(table, (max(rows, 2 * len(table), 16), *table.shape[1:]), self.initial)
             longer[: self._rows] = self.value
@@ -102,7 +111,7 @@ class Indexed(Multipliers):
             with torch.no_grad():
                 self._put(index, *counts(v.detach(), residual, sound))
         else:  # perhaps the step comes next, and a few rows need no tables
-            self._last = (index, v.detach().clone())
+            self._last = (index.clone(), v.detach().clone())
 
     def _put(self, index: Tensor, v: Tensor, there: Tensor | None) -> None:
         """Into the tables; what was there of the same data points is taken out first."""
@@ -112,7 +121,11 @@ class Indexed(Multipliers):
         if there is None:
             there = count.new_ones((len(index), *count.shape[1:]))
         count.index_fill_(0, index, 0.0).index_add_(0, index, there.to(count.dtype))
-        self._seen.append(index)
+        self._seen.append(index.clone())  # the caller's may be a buffer
+        self._many += len(index)
+        if self._many > 2 * len(total):  # many calls and no step: keep each row once
+            self._seen = [(count > 0).reshape(len(count), -1).any(dim=1).nonzero()[:, 0]]
+            self._many = len(self._seen[0])
 
     def _room(self, ragged: bool) -> tuple[Tensor, Tensor]:
         """Zeros to add up in, as long as the table."""
@@ -122,15 +135,9 @@ class Indexed(Multipliers):
         if self._sum is None or self._count is None:
             self._sum = table.new_zeros(shape)
             self._count = table.new_zeros(shape if ragged else (len(table), *[1] * (len(shape) - 1)))
-        if len(self._sum) < len(table):
-            longer = table.new_zeros(len(table) - len(self._sum), *self._sum.shape[1:])
-            self._sum = torch.cat([self._sum.to(table.device), longer])
-            more = table.new_zeros(len(table) - len(self._count), *self._count.shape[1:])
-            self._count = torch.cat([self._count.to(table.device), more])
+        self._sum, self._count = _lengthened(self._sum, len(table)), _lengthened(self._count, len(table))
         if ragged and self._count.shape != self._sum.shape:
             self._count = self._count.expand(self._sum.shape).clone()
-        if self._sum.device != table.device:
-            self._sum, self._count = self._sum.to(table.device), self._count.to(table.device)
         return self._sum, self._count
 
     @property
@@ -152,11 +159,11 @@ class Indexed(Multipliers):
         total, count = self._sum, self._count
         assert total is not None and count is not None  # noqa: S101, PT018
         rows = self._seen[0] if len(self._seen) == 1 else torch.cat(self._seen)
-        if len(rows) >= len(table):  # as many as there are: without looking each of them up
-            rows = torch.arange(len(table), device=table.device)
-            there, before = count, table.clone()
-            mean = total / count.clamp(min=1.0)
-            count = count.expand_as(total)
+        if len(rows) >= self._rows:  # as many as there are: without looking each of them up
+            rows = torch.arange(self._rows, device=table.device)
+            there, before = count[: self._rows], self.value.clone()
+            mean = total[: self._rows] / there.clamp(min=1.0)
+            count = there.expand_as(mean)
         else:  # a row that stands here twice is computed twice, to the same result
             there, before = count.index_select(0, rows), table.index_select(0, rows)
             mean = total.index_select(0, rows) / there.clamp(min=1.0)
@@ -191,9 +198,7 @@ class Indexed(Multipliers):
             self._met = torch.zeros(
                 len(table), *(row if wide else [1] * len(row)), dtype=torch.bool, device=table.device
             )
-        if len(self._met) < len(table):
-            more = self._met.new_zeros(len(table) - len(self._met), *self._met.shape[1:])
-            self._met = torch.cat([self._met, more])
+        self._met = _lengthened(self._met, len(table))
         if wide and self._met.shape[1:] != row:
             self._met = self._met.expand(len(self._met), *row).clone()
         if count is None:
@@ -214,13 +219,13 @@ class Indexed(Multipliers):
             rows = torch.cat(self._seen)
             self._sum.index_fill_(0, rows, 0.0)
             self._count.index_fill_(0, rows, 0.0)
-        self._seen = []
+        self._seen, self._many = [], 0
 
     def used(self) -> Tensor:
         """Those of data points that had a dual step; without padding."""
         if self._met is None:
             return self.value.reshape(-1)
-        met = self._met[: self._rows].to(self.value.device)
+        met = _lengthened(self._met, self._rows)[: self._rows]
         met = met.expand(self.kind.residual_shape(self.value.shape))
         return self.value[met[..., 0] if met.ndim > self.value.ndim else met]
 
@@ -230,7 +235,8 @@ class Indexed(Multipliers):
         shape = self.kind.residual_shape(self.value.shape)
         if not self._seen or self._sum is None or self._count is None:
             return [self.value.new_zeros(shape), self.value.new_zeros(shape)]
-        return [self._sum[: self._rows], self._count[: self._rows].expand(shape)]
+        total, count = self._room(ragged=False)
+        return [total[: self._rows], count[: self._rows].expand(shape)]
 
     def take_sums(self, sums: list[Tensor]) -> None:
         """Those of all ranks."""
@@ -239,6 +245,7 @@ class Indexed(Multipliers):
         total[: self._rows], count[: self._rows] = sums[0].to(total.dtype), sums[1].to(count.dtype)
         found = (sums[1] > 0).reshape(self._rows, -1).any(dim=1)
         self._seen = [found.nonzero()[:, 0]]
+        self._many = len(self._seen[0])
 
     def size(self) -> list[int]:
         """A row's shape: lengths may differ, and the shorter tables grow."""
@@ -247,7 +254,7 @@ class Indexed(Multipliers):
     def _trim(self) -> None:
         """What was seen of another table is of no use."""
         self._sum = self._count = self._met = self._last = None
-        self._seen = []
+        self._seen, self._many = [], 0
 
     def tensors(self) -> dict[str, Tensor]:
         """λ, and what was seen."""
@@ -256,8 +263,9 @@ class Indexed(Multipliers):
         self._settle()
         found = {"multipliers": self.value}
         if self._met is not None:
-            found["met"] = self._met[: self._rows]
+            found["met"] = _lengthened(self._met, self._rows)[: self._rows]
         if self._seen and self._sum is not None and self._count is not None:
+            self._room(ragged=False)
             found |= {"sums": self._sum[: self._rows], "counts": self._count[: self._rows]}
         return found
 
@@ -270,6 +278,14 @@ class Indexed(Multipliers):
         if "sums" in tensors:
             self._sum, self._count = tensors["sums"], tensors["counts"]
             self._seen = [(self._count > 0).reshape(self._rows, -1).any(dim=1).nonzero()[:, 0]]
+            self._many = len(self._seen[0])
+
+
+def _lengthened(table: Tensor, rows: int) -> Tensor:
+    """``table`` with zeros after its end, where it has fewer rows."""
+    if len(table) >= rows:
+        return table
+    return torch.cat([table, table.new_zeros(rows - len(table), *table.shape[1:])])
 
 
 def _distinct(rows: Tensor) -> bool:

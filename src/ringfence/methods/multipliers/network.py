@@ -19,7 +19,8 @@ class Network(Multipliers):
     """λ = module(x), with x what ``index=`` gives of each row; its weights ascend the mean of λ·v.
 
     The module's answers must not be negative for inequalities: end it with ``Softplus`` or ``ReLU``. (Softplus
-    never quite reaches 0, but unlike ReLU it cannot get stuck there.)
+    never quite reaches 0, but unlike ReLU it cannot get stuck there.) On the CPU that is checked; on a GPU, where
+    looking would stall, they count as 0.
 
     Args:
         name: the constraint's.
@@ -44,7 +45,7 @@ class Network(Multipliers):
         self._parameters = [one for one in module.parameters() if one.requires_grad]
         if not self._parameters:
             raise ValueError(f"the multiplier network of '{name}' has no parameter to train")
-        self._optimiser = optimiser(self._parameters)
+        self.optimiser = optimiser(self._parameters)
         self._gradients: list[Tensor] | None = None  # ours, not .grad: another optimiser must not take them along
         self._violation: Tensor | None = None  # summed over the same entries
         self._count = 0.0
@@ -85,6 +86,11 @@ class Network(Multipliers):
                 f"floating-point tensor [rows, ...]; got {kind}"
             )
         shape = self.kind.shape(v.shape)
+        if not index.ndim or not v.ndim or len(index) != len(v):
+            raise ValueError(
+                f"index= must hold one row of features for each row of '{self.name}': it has shape "
+                f"{list(index.shape)}, the residual {list(v.shape)}"
+            )
         answers: Tensor = self.module(index.to(self._parameters[0].device))
         if answers.numel() != math.prod(shape):
             raise ValueError(
@@ -92,9 +98,12 @@ class Network(Multipliers):
                 f"{list(shape)}"
             )
         answers = answers.reshape(shape).to(v.dtype)
-        if answers.is_cpu and answers.numel() and answers.min().item() < self.kind.lowest:
+        lowest = answers.min().item() if answers.is_cpu and answers.numel() else 0.0
+        if math.isnan(lowest):
+            raise ValueError(f"the multiplier network of '{self.name}' answered NaN: its weights have diverged")
+        if lowest < self.kind.lowest:
             raise ValueError(
-                f"the multiplier network of '{self.name}' answered {answers.min().item():g}, and an inequality's λ "
+                f"the multiplier network of '{self.name}' answered {lowest:g}, and an inequality's λ "
                 "must not be negative: end it with torch.nn.Softplus()"
             )
         return answers.clamp(min=self.kind.lowest)
@@ -128,10 +137,10 @@ class Network(Multipliers):
     def step(self, climb: Climb) -> Tensor:
         """The weights move; ``climb``, which is about tables, is not asked. Of v the mean violation is known."""
         assert self._gradients is not None  # noqa: S101
-        downwards = not any(group.get("maximize") for group in self._optimiser.param_groups)
+        downwards = not any(group.get("maximize") for group in self.optimiser.param_groups)
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient / (-max(self._count, 1.0) if downwards else max(self._count, 1.0))
-        self._optimiser.step()
+        self.optimiser.step()
         for parameter in self._parameters:
             parameter.grad = None
         assert self._violation is not None  # noqa: S101
@@ -164,8 +173,9 @@ class Network(Multipliers):
         """Weights, the optimiser's state, and what was seen."""
         found = {f"network/{key.replace('.', '/')}": tensor for key, tensor in self.module.state_dict().items()}
         for number, parameter in enumerate(self._parameters):
-            for key, tensor in self._optimiser.state.get(parameter, {}).items():
+            for key, tensor in self.optimiser.state.get(parameter, {}).items():
                 found[f"optimiser/{number}/{key}"] = torch.as_tensor(tensor)
+        found["optimiser/rate"] = torch.tensor(self.optimiser.param_groups[0]["lr"], dtype=torch.float64)
         if self._gradients is not None:
             found |= {f"gradient/{number}": tensor for number, tensor in enumerate(self._gradients)}
             found["counts"] = torch.tensor([self._count, float(self._violation or 0.0)], dtype=torch.float64)
@@ -186,8 +196,11 @@ class Network(Multipliers):
         for number, parameter in enumerate(self._parameters):
             mark = f"optimiser/{number}/"
             state = {key[len(mark) :]: tensor for key, tensor in tensors.items() if key.startswith(mark)}
+            self.optimiser.state.pop(parameter, None)
             if state:
-                self._optimiser.state[parameter] = state
+                self.optimiser.state[parameter] = state
+        if "optimiser/rate" in tensors:
+            self.optimiser.param_groups[0]["lr"] = tensors["optimiser/rate"].item()
         if "counts" in tensors:
             self._gradients = [tensors[f"gradient/{number}"] for number in range(len(self._parameters))]
             self._count, self._violation = float(tensors["counts"][0]), tensors["counts"][1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, final
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor
@@ -13,15 +13,15 @@ from ringfence.methods.multipliers.store import Climb, Kept, counts, first, shap
 from ringfence.residuals import Residual
 
 WORTH_A_REFERENCE: Final = 2**24
-"""Bytes above which a leaf is not copied: an optimiser rarely has so many numbers that are limited themselves."""
+"""Bytes from which on residuals are not copied: as many again would be felt."""
 
 
 @final
 class SameRows(Kept):
     """λ shaped like the residual. The latest call counts: before it are points that training has left behind.
 
-    On the CPU v is kept by reference, since a copy would double the memory of the step; a v that is changed in
-    place before ``step()`` is an error. Leaves, which optimisers do change in place, are copied unless huge.
+    v is copied, since a parameter, or a view of one, changes when its optimiser steps; where there are millions it
+    is kept by reference, and one that was changed in place before ``step()`` is an error.
     """
 
     code = "entry"
@@ -49,6 +49,9 @@ class SameRows(Kept):
             )
         elif self._value.device != like.device:
             self._value = self._value.to(like.device)
+            self._met = None if self._met is None else self._met.to(like.device)
+            self._v = None if self._v is None else self._v.to(like.device)
+            self._count = None if self._count is None else self._count.to(like.device)
 
     def see(self, v: Tensor, residual: Residual, index: Tensor | None, sound: bool | Tensor) -> None:
         """Keep this call's v in place of the last one's."""
@@ -58,11 +61,10 @@ class SameRows(Kept):
             with torch.inference_mode(False), torch.no_grad():
                 self._v, self._count = counts(own, residual, sound)
             return
-        leaf = v.is_leaf and v.requires_grad and v.nbytes < WORTH_A_REFERENCE
         if v.is_inference():
             with torch.inference_mode(False):
                 self._v = own.clone()
-        elif leaf or not v.is_cpu:
+        elif v.nbytes < WORTH_A_REFERENCE or not v.is_cpu:
             self._v = own.clone()
         else:
             self._v, self._version = own, own._version
@@ -74,7 +76,12 @@ class SameRows(Kept):
 
     def step(self, climb: Climb) -> Tensor:
         """Every entry moves."""
-        v, count = self._whole(), self._count
+        fault = self.fault()
+        if fault is not None:
+            self.forget()
+            raise ValueError(fault)
+        v, count = self._v, self._count
+        assert v is not None  # noqa: S101
         there = None if count is None else self.kind.where_seen(count)
         mean = v if count is None else v / count.clamp(min=1)
         value = self._value
@@ -89,15 +96,24 @@ class SameRows(Kept):
         self.forget()
         return mean
 
-    def _whole(self) -> Tensor:
-        assert self._v is not None  # noqa: S101
-        if self._version is not None and self._v._version != self._version:
-            self.forget()
-            raise ValueError(
-                f"constraint '{self.name}': the tensor given to the last call was changed in place before step(), "
-                "so the dual step has nothing to go by: give the fence a copy (.clone()), or step before the change"
-            )
+    def fault(self) -> str | None:
+        """Whether v is still what it was in the call."""
+        if self._v is None or self._version is None or self._v._version == self._version:
+            return None
+        return (
+            f"constraint '{self.name}': the tensor given to the last call was changed in place before step(), so "
+            "the dual step has nothing to go by: give the fence a copy (.clone()), or step before the change"
+        )
+
+    def _owned(self) -> Tensor | None:
+        """v, no longer by reference."""
+        if self._version is not None and self._v is not None and self.fault() is None:
+            self._v, self._version = self._v.clone(), None
         return self._v
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._owned()  # a copy has a version of its own
+        return self.__dict__
 
     def forget(self) -> None:
         """Drop the last call."""
@@ -112,7 +128,7 @@ class SameRows(Kept):
         if self._v is None:
             empty = self.value.new_zeros(self.kind.residual_shape(self.value.shape))
             return [empty, empty]
-        v = self._whole()
+        v = self._v
         return [v, torch.ones_like(v) if self._count is None else self._count]
 
     def take_sums(self, sums: list[Tensor]) -> None:
@@ -122,7 +138,7 @@ class SameRows(Kept):
 
     def tensors(self) -> dict[str, Tensor]:
         """λ, and what was seen."""
-        found = {"multipliers": self._value, "met": self._met, "sums": self._v, "counts": self._count}
+        found = {"multipliers": self._value, "met": self._met, "sums": self._owned(), "counts": self._count}
         return {name: tensor for name, tensor in found.items() if tensor is not None}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:

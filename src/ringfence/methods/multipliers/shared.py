@@ -8,7 +8,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from ringfence.methods.kinds import Kind
+from ringfence.methods.kinds import INEQUALITY, Kind
+from ringfence.methods.multipliers.latest import Latest
 from ringfence.methods.multipliers.store import Climb, Kept, counts, first
 from ringfence.residuals import Residual
 
@@ -28,6 +29,7 @@ class Shared(Kept):
         # float64: one sum may take in millions of residuals
         self._sum: Tensor | None = None
         self._count: Tensor | None = None
+        self._latest: Latest | None = None
 
     def __str__(self) -> str:
         return "one multiplier per constraint name, shared by all samples"
@@ -37,21 +39,48 @@ class Shared(Kept):
         if self._value is None:
             self._value = first(like, self.kind.shape(torch.Size((2,) if self.pair else ())), self.initial)
         elif self._value.device != like.device:
-            self._value = self._value.to(like.device)
+            moved = {name: one.to(like.device) for name, one in self.tensors().items()}
+            self.restore(moved)
 
     def measured(self, v: Tensor, residual: Residual) -> tuple[Tensor, Tensor | float]:
         """The sum of v over this call (of each side), and of how many."""
         v, there = counts(v, residual, True)
         if not self.pair:
             return v.sum(), max(float(v.numel()), 1.0) if there is None else there.sum().clamp(min=1.0)
+        total = v.reshape(-1, 2).sum(dim=0)
         if there is None:
-            return v.reshape(-1, 2).sum(dim=0), max(v.numel() / 2.0, 1.0)
-        return v.reshape(-1, 2).sum(dim=0), there.reshape(-1, 2).sum(dim=0).clamp(min=1.0)
+            return total, max(v.numel() / 2.0, 1.0)
+        number = there.reshape(-1, 2).sum(dim=0).clamp(min=1.0)
+        return total, number if self.kind is INEQUALITY else number[0]
+
+    def everyone(self, v: Tensor, residual: Residual, index: Tensor | None) -> tuple[Tensor, Tensor | float]:
+        """The mean of v over all data points, and how many entries that is; differentiable in this call's.
+
+        Those that the call does not have count as they were seen last, which takes ``index`` and ``remember``; else
+        the call's are all there are.
+        """
+        total, number = self.measured(v, residual)
+        if self._latest is None or index is None or not self.has_rows:
+            return total / number, number
+        with torch.no_grad():
+            sums, counts = self._latest.others(index)
+        if self.kind is not INEQUALITY:
+            counts = counts[0]
+        elif not self.pair:
+            sums, counts = sums[0], counts[0]
+        number = (counts + number).to(total.dtype)
+        return (total + sums.to(total.dtype)) / number, number
+
+    def remember(self, samples: int | None) -> None:
+        """From now on keep the latest v of each data point."""
+        self._latest = Latest(2 if self.pair else 1, samples)
 
     def see(self, v: Tensor, residual: Residual, index: Tensor | None, sound: bool | Tensor) -> None:
         """Add this call's v to the sum."""
         with torch.inference_mode(False), torch.no_grad():
             v, there = counts(v.detach(), residual, sound)
+            if self._latest is not None and index is not None and self.has_rows:
+                self._latest.put(index, v, there)
             number = torch.ones_like(v) if there is None else there
             total = v.double().reshape(-1, 2).sum(dim=0) if self.pair else v.sum(dtype=torch.float64)
             many = number.double().reshape(-1, 2).sum(dim=0) if self.pair else number.sum(dtype=torch.float64)
@@ -96,8 +125,12 @@ class Shared(Kept):
     def tensors(self) -> dict[str, Tensor]:
         """λ and the sums."""
         found = {"multipliers": self._value, "sums": self._sum, "counts": self._count}
+        if self._latest is not None:
+            found |= self._latest.tensors()
         return {name: tensor for name, tensor in found.items() if tensor is not None}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """As saved."""
         self._value, self._sum, self._count = (tensors.get(name) for name in ("multipliers", "sums", "counts"))
+        if self._latest is not None:
+            self._latest.restore(tensors)

@@ -32,6 +32,9 @@ class Multipliers(ABC):
     code: str
     """The way in a word that never changes, for saved states."""
 
+    has_rows = True
+    """Whether its residuals have rows, or are one number for the whole call."""
+
     def __init__(self, name: str, kind: Kind, pair: bool, initial: float) -> None:
         self.name, self.kind, self.pair, self.initial = name, kind, pair, initial
 
@@ -84,6 +87,10 @@ class Multipliers(ABC):
     @abstractmethod
     def step(self, climb: Climb) -> Tensor:
         """Take the dual step by what was seen, and forget it; the mean v it went by, 0 where there was none."""
+
+    def fault(self) -> str | None:
+        """Why the dual step cannot be taken, if it cannot: asked before ranks wait for each other."""
+        return None
 
     @abstractmethod
     def forget(self) -> None:
