@@ -682,16 +682,18 @@ def test_a_shared_augmented_lagrangian_is_about_the_mean_of_all_mini_batches(rho
 
 def test_a_shared_augmented_lagrangian_that_cannot_know_the_others_warns_once() -> None:
     x = torch.ones(2, requires_grad=True)
-    for options in ({"a": x}, {"a": x.mean()}):
-        fence = rf.AugmentedLagrangian(1.0, shared=True)
-        for _ in range(3):  # a call a step is what it is about
-            fence(**options)
-            fence.step()
-        fence(**options)
-        with pytest.warns(UserWarning, match="several calls since the last step.*Pass index="):
-            fence(**options)
-        fence(**options)
+    fence = rf.AugmentedLagrangian(1.0, shared=True)
+    for _ in range(3):  # a call a step is what it is about
+        fence(a=x)
         fence.step()
+    fence(a=x)
+    with pytest.warns(UserWarning, match="several calls since the last step.*Pass index="):
+        fence(a=x)
+    fence(a=x)
+    fence.step()
+    alone = rf.AugmentedLagrangian(1.0)  # one number, which is about nobody else
+    for _ in range(3):
+        alone(a=x.mean())
 
 
 def test_what_a_shared_augmented_lagrangian_knows_of_the_others_by_hand() -> None:

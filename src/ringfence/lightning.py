@@ -111,13 +111,12 @@ class FenceCallback(_Callback):
             monitor.clear()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """No monitor has judged this epoch yet. And a step that the checkpoint came too early for is taken now."""
+        """No monitor has judged this epoch yet."""
         self._feasible = None
-        if self._stepped is None:
-            self._stepped = trainer.current_epoch
-        if (
-            self.every == "epoch" and self._stepped < trainer.current_epoch
-        ):  # saved after an epoch's last batch, and before its end
+
+    def _catch_up(self, trainer: Any, pl_module: Any) -> None:
+        """Take a step that the checkpoint was too early for: after an epoch's last batch, and before its end."""
+        if self.every == "epoch" and self._stepped is not None and self._stepped < trainer.current_epoch:
             self._step(pl_module)
             self._stepped = trainer.current_epoch
 
@@ -141,8 +140,11 @@ class FenceCallback(_Callback):
         self._log_monitors(trainer, pl_module, self._fed(trainer, pl_module))
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """Note where the optimiser stands."""
+        """Note where the optimiser stands; before an epoch's first batch, take a step that was missed."""
         self._steps_before = trainer.global_step
+        if self._stepped is None:
+            self._stepped = trainer.current_epoch
+        self._catch_up(trainer, pl_module)  # here, since a resumed run has no epoch's start
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """With ``every="step"``, step the fences where the optimiser took one."""
@@ -170,6 +172,7 @@ class FenceCallback(_Callback):
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Say so if nothing could have been kept, because no monitor was ever updated."""
+        self._catch_up(trainer, pl_module)
         if self.score is not None and not self._judged:
             warnings.warn(
                 f"FenceCallback(score='{self.score}') kept no checkpoint: no monitor was updated, so no epoch "

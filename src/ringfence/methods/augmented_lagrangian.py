@@ -30,7 +30,8 @@ class AugmentedLagrangian(DualMethod):
     (``ringfence.equal``), λ f + ρ f²/2 with one λ of either sign. With ``shared=True`` f is
     the mean over all data points, in the term as in the dual step: with ``index=`` those that a call does not
     have count as they were seen last. Without it a call's rows are all there are, and several calls a step get a
-    warning.
+    warning. A residual without rows is what it is in each call: of a rate over mini-batches the quadratic term sees
+    the noise, too, and ``Lagrangian`` does not.
 
     ρ grows by ``mu`` at a step only while the worst violation does not fall: while it is above ``tolerance``, and
     not below ``enough`` times that of the step before. Where the loss is minimised between steps, ``enough=0.5``
@@ -129,17 +130,13 @@ class AugmentedLagrangian(DualMethod):
 
     def _see(self, call: Call) -> None:
         super()._see(call)
-        alone = any(
-            isinstance(store, Shared) and not (store.has_rows and call.index is not None)
-            for store in self._stores.values()
-        )
-        self._calls += alone
+        self._calls += self.whose.shared and call.index is None and any(r.has_rows for r in self._stores.values())
         if self._calls == 2 and not self._warned:
             self._warned = True
             warnings.warn(
-                "AugmentedLagrangian: several calls since the last step, and a constraint that is about a mean "
-                "without index=: its quadratic term is about the mean of each call, not of all, and will end at "
-                "another point. Pass index=, step after each call, or use rf.Lagrangian",
+                "AugmentedLagrangian(shared=True): several calls since the last step, and no index=, so that the "
+                "quadratic term is about the mean of each call, not of all, and will end at another point. Pass "
+                "index=, step after each call, or use rf.Lagrangian",
                 stacklevel=6,
             )
 
