@@ -76,7 +76,7 @@ def main() -> None:
         )
         fence.step()
     print(
-        "\nAt these minimisers the true distance never exceeds the gap, nor the gap PN/t. Anywhere else it is gap + gradient"
+        "\nAt these minimisers the true distance never exceeds the gap, nor the gap PN/t. Anywhere else gap + gradient"
     )
     print("norm × radius that bounds it. The last certificate in words:\n")
     print(certificate)

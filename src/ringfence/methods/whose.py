@@ -13,6 +13,8 @@ from ringfence.methods.by_name import ByName
 from ringfence.methods.kinds import Kind
 from ringfence.methods.multipliers import Indexed, Multipliers, Network, SameRows, Shared
 
+FEW: Final = 256
+
 
 class Whose:
     """Which way multipliers are kept, and what a call must say for it.
@@ -149,8 +151,12 @@ class Whose:
     def _surely_in_range(self, index: Tensor) -> bool:
         if not index.numel():
             return True
-        low, high = index.aminmax()
-        return low.item() >= 0 and (self.samples is None or high.item() < self.samples)
+        if len(index) <= FEW:  # so few are looked at sooner in Python
+            numbers = index.tolist()
+            low, high = min(numbers), max(numbers)
+        else:
+            low, high = (one.item() for one in index.aminmax())
+        return low >= 0 and (self.samples is None or high < self.samples)
 
 
 class MultiplierView(MutableMapping[str, Tensor]):
