@@ -76,9 +76,9 @@ def main() -> None:
         )
         fence.step()
     print(
-        "\nAt these minimisers the true distance never exceeds the gap, nor the gap PN/t. Anywhere else gap + gradient"
+        "\nAt these minimisers the true distance never exceeds the gap, nor the gap PN/t; anywhere else it is gap"
     )
-    print("norm × radius that bounds it. The last certificate in words:\n")
+    print("+ gradient norm × radius that bounds it. The last certificate in words:\n")
     print(certificate)
 
 
