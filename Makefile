@@ -35,6 +35,7 @@ bench: $(READY)   ## Measure the core (ratios, side by side) and write results/c
 
 peers: $(READY)   ## Time a constraint step beside the peers' and write results/core/peers.* (CPU, 20 minutes)
 	$(BIN)/python benchmarks/peers.py --out results/core
+	cp results/core/peers.png docs/pictures/peers.png
 
 convergence: $(READY)  ## Solve problems with known optima by every method and write results/core/convergence.* (a minute)
 	$(BIN)/python benchmarks/convergence.py --out results/core

@@ -147,3 +147,41 @@ def test_records_of_several_calls_are_joined_in_the_order_of_the_plan() -> None:
     ):
         with pytest.raises(SystemExit, match=message):
             joined(parts, names)
+
+
+# The core beside its peers
+
+
+@pytest.fixture(scope="module")
+def peers() -> dict[str, Any]:
+    return json.loads((ROOT / "results" / "core" / "peers.json").read_text())
+
+
+def test_readme_and_docs_quote_the_peers_benchmark(peers: dict[str, Any]) -> None:
+    written = runpy.run_path(str(ROOT / "benchmarks" / "peers.py"))["as_markdown"](peers)
+    assert (ROOT / "results" / "core" / "peers.md").read_text() == written
+    assert written in (ROOT / "docs" / "cost.md").read_text()
+    readme = (ROOT / "README.md").read_text().partition("## What it costs")[2]
+    for method in ("barrier", "penalty", "Lagrangian", "augmented Lagrangian", "Lagrangian, by index"):
+        ratios = " | ".join(f"{one['over the fastest peer']:.2f}" for one in peers["steps"][method].values())
+        assert f"| {method} | {ratios} |" in readme
+    assert (ROOT / "docs/pictures/peers.png").read_bytes() == (ROOT / "results/core/peers.png").read_bytes()
+
+
+def test_no_peer_is_faster(peers: dict[str, Any]) -> None:
+    """What the committed run found; a new one is for ``make peers``."""
+    for method, sizes in peers["steps"].items():
+        for number, found in sizes.items():
+            if found["over the fastest peer"] is not None:
+                assert found["over the fastest peer"] <= (1.5 if number == "10" else 1.0), (method, number)
+    memory = peers["peak MB of ten million multipliers"]
+    assert memory["ringfence"] <= 1.2 * min(memory["cooper"], memory["humancompatible-train"])
+
+
+def test_readme_quotes_the_core_benchmark() -> None:
+    ratios = json.loads((ROOT / "results" / "core" / "cuda.json").read_text())["ratios"]
+    steps = [f"{ratio:.3f}" for what, ratio in ratios.items() if what.startswith("a training step")]
+    readme = (ROOT / "README.md").read_text()
+    assert f"| {' | '.join(steps)} |" in readme
+    loop = next(ratio for what, ratio in ratios.items() if what.endswith("scalar loop"))
+    assert f"1/{loop:.0f} of the time of a loop over scalars" in readme

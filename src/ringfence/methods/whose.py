@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Final
 
 import torch
 from torch import Tensor, nn
