@@ -499,5 +499,6 @@ def test_a_barrier_on_an_equality_without_tolerance_says_so_once() -> None:
     torch.vmap(lambda tol: rf.LogBarrier()(a=rf.equal(x, 1.0, tol)))(torch.tensor([0.0, 0.1]))
     with pytest.warns(UserWarning, match="tolerance 0"):
         rf.LogBarrier()(a=rf.between(x, 1.0, 1.0))
+    rf.LogBarrier()(a=rf.between(x, torch.tensor([0.0, 1.0]), torch.tensor([0.0, 2.0])))  # one row that is exact
     with pytest.warns(UserWarning, match="tolerance 0"):
         rf.LogBarrier()(a=rf.equal(x, 1.0, torch.tensor([0.1, 0.0])))

@@ -102,8 +102,10 @@ class LogBarrier(Method):
         self._looked.add(name)
         if not residual.f.is_cpu or "room" in self._warned:
             return
-        meet = (residual.f.detach().sum(dim=-1) == 0.0) & residual.present.all(dim=-1)
-        if bool(meet.any()):
+        there = residual.present.all(dim=-1)
+        meet = (residual.f.detach().sum(dim=-1) == 0.0) & there
+        # some rows of a `between` may be exact (an image without an object has a size of 0): no mistake
+        if bool(meet.any()) and (residual.equality or torch.equal(meet, there)):
             self._warned.add("room")
             warnings.warn(
                 f"constraint '{name}' is an equality with tolerance 0, which leaves a barrier no room: it acts as "
