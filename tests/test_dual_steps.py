@@ -696,6 +696,23 @@ def test_a_shared_augmented_lagrangian_that_cannot_know_the_others_warns_once() 
         alone(a=x.mean())
 
 
+@pytest.mark.parametrize("make", [rf.Lagrangian, rf.AugmentedLagrangian])
+def test_an_index_beside_shared_multipliers_is_checked_too(make) -> None:
+    """The augmented Lagrangian uses it, and a wrong one is a mistake with any method."""
+    x = torch.ones(2, requires_grad=True)
+    for index, message in (
+        (torch.tensor([0.0, 1.0]), "index must be a 1-D int64 tensor, got torch.float32"),
+        (torch.arange(3), r"index has 3 entries, but constraint 'a' has shape \[2\]"),
+        (torch.tensor([0, -1]), "sample out of range in row 1"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            make(shared=True)(a=x, index=index)
+    with pytest.raises(ValueError, match="sample out of range.*numbered from 0 to 1"):
+        make(shared=True, samples=2)(a=x, index=torch.tensor([0, 2]))
+    with pytest.raises(ValueError, match="would need a table of"):
+        rf.AugmentedLagrangian(shared=True)(a=x, index=torch.tensor([0, 2**45]))
+
+
 def test_what_a_shared_augmented_lagrangian_knows_of_the_others_by_hand() -> None:
     """Three data points with two entries each, one of them masked; the loss is N φ of the mean over all."""
     fence = rf.AugmentedLagrangian(2.0, shared=True, initial=0.5)
@@ -841,6 +858,14 @@ def test_many_calls_without_a_step_keep_each_row_once() -> None:
     assert sum(len(rows) for rows in store._seen) <= 2 * len(store._table) + 64
     fence.step()
     assert (fence.multipliers["a"] == 1.0).all()
+    momentum = partial(torch.optim.SGD, lr=1.0, momentum=0.9)
+    for options in ({"restart": True}, {"dual_optimiser": momentum}):  # rows that were not seen stay as they are
+        fence = rf.Lagrangian(initial=2.0, samples=40, **options)
+        for _ in range(30):
+            fence(a=torch.ones(4, 3, requires_grad=True), index=torch.arange(4))
+        fence.step()
+        assert (fence.multipliers["a"][:4] == 3.0).all()
+        assert (fence.multipliers["a"][4:] == 2.0).all()
 
 
 def test_a_gradient_of_a_gradient_after_the_step_is_by_the_multipliers_of_the_call() -> None:

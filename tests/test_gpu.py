@@ -151,6 +151,20 @@ def test_an_overflow_of_float16_leaves_multipliers_alone() -> None:
     assert fence.multipliers["a"].tolist() == [2.5] * 4
 
 
+def test_an_index_on_the_cpu_serves_shared_multipliers_on_the_gpu() -> None:
+    results = []
+    for device in ("cpu", "cuda"):
+        fence = rf.AugmentedLagrangian(0.5, shared=True)
+        for step in range(4):
+            x = torch.full((2,), 1.0 + step, device=device, requires_grad=True)
+            loss = fence(a=rf.between(x, -1.0, 1.0), index=torch.tensor([step, step + 1]))
+            fence.step()
+        results.append((loss.item(), fence.multipliers["a"].tolist()))
+    (loss, multipliers), (other_loss, others) = results
+    assert other_loss == pytest.approx(loss)
+    assert others == pytest.approx(multipliers)
+
+
 def test_crossed_bounds_of_half_precision_are_still_a_fault() -> None:
     fence = rf.LogBarrier()
     value = torch.zeros(2, device="cuda", dtype=torch.float16, requires_grad=True)

@@ -150,7 +150,7 @@ def test_a_state_of_another_kind_of_constraint_is_refused() -> None:
     equality.step()
     inequality(a=torch.ones(1, requires_grad=True))
     with pytest.raises(
-        RuntimeError, match="constraint 'a' is a equality kept by entry, this method's a inequality"
+        RuntimeError, match="constraint 'a' is an equality kept by entry, this method's an inequality"
     ):
         inequality.load_state_dict(equality.state_dict())
 

@@ -4,7 +4,7 @@ from ringfence.methods.augmented_lagrangian import AugmentedLagrangian
 from ringfence.methods.base import Method
 from ringfence.methods.lagrangian import Lagrangian
 from ringfence.methods.log_barrier import LogBarrier
-from ringfence.methods.nupi import NuPI
+from ringfence.methods.multipliers.nupi import NuPI
 from ringfence.methods.penalty import Penalty
 from ringfence.methods.relu_lagrangian import ReLULagrangian
 

@@ -14,8 +14,8 @@ from ringfence.barrier import not_negative
 from ringfence.methods.admission import Call
 from ringfence.methods.base import Unpack
 from ringfence.methods.dual import DualMethod, DualOptions, Rates
-from ringfence.methods.kinds import INEQUALITY, inner
 from ringfence.methods.multipliers import Multipliers, Shared
+from ringfence.methods.multipliers.kinds import INEQUALITY, Kind, inner
 from ringfence.methods.schedule import Schedule, Starts
 from ringfence.methods.summed import Phi, summed
 from ringfence.residuals import Residual
@@ -122,8 +122,8 @@ class AugmentedLagrangian(DualMethod):
             v, _ = store.everyone(v, residual, index)
         return store.kind.sides(store.kind.shifted(multiplier, v, self._schedule[name]))
 
-    def _store(self, *arguments: Any) -> Multipliers:
-        store = super()._store(*arguments)
+    def _store(self, name: str, kind: Kind, pair: bool, has_rows: bool) -> Multipliers:
+        store = super()._store(name, kind, pair, has_rows)
         if isinstance(store, Shared):
             store.remember(self.whose.samples)
         return store

@@ -14,16 +14,15 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from ringfence.barrier import not_negative, positive_number
-from ringfence.checks import Check, batched, unwrapped
-from ringfence.methods import ranks
+from ringfence.checks import unwrapped
 from ringfence.methods.admission import Call
-from ringfence.methods.ascent import OptimiserFactory, RowOptimiser, ascend
 from ringfence.methods.base import Options, Unpack
 from ringfence.methods.by_name import ByName
 from ringfence.methods.dual_state import DualState
-from ringfence.methods.kinds import EQUALITY, INEQUALITY, Kind
-from ringfence.methods.multipliers import Multipliers
-from ringfence.methods.whose import Whose
+from ringfence.methods.multipliers import Multipliers, ranks
+from ringfence.methods.multipliers.ascent import OptimiserFactory, RowOptimiser, ascend
+from ringfence.methods.multipliers.kinds import EQUALITY, INEQUALITY, Kind
+from ringfence.methods.multipliers.whose import Whose
 from ringfence.residuals import Constraint, Residual
 
 Rates: TypeAlias = float | Mapping[str, float]
@@ -253,81 +252,21 @@ class DualMethod(DualState):
 
     def _agree(self, seen: bool, fault: str | None = None) -> bool:
         """Between ranks: raise everywhere if one cannot go on; else add up what they saw, if anybody did."""
-        faults = (store.fault() for store in self._stores.values())
-        fault = fault or next((one for one in faults if one is not None), None)
-        layouts = {name: ranks.layout_of(store) for name, store in self._stores.items()}
-        mine = {"fault": fault, "layouts": layouts, "seen": seen}
-        everyones = ranks.gathered(mine, self._process_group)
-        why = ranks.disagreement(everyones)
-        if why is not None:
+        try:
+            seen = ranks.agree(self._stores, self._store_like, seen, fault, self._process_group)
+        except ValueError:
             self._forget()
-            raise ValueError(fault or why)
-        for theirs in everyones:
-            for name, layout in theirs["layouts"].items():
-                if name not in self._stores:  # a rank that had no data yet
-                    self._stores[name] = store = self._store_like(name, layout)
-                    device = ranks.device_of(self._stores.values(), self._process_group)
-                    store.fit(*ranks.empty_like(layout, store.kind, device), None)
+            raise
         if self._names is None and self._stores:
             self._check_new_names(tuple(self._stores))
             self._names = frozenset(self._stores)
-        if not any(theirs["seen"] for theirs in everyones):
-            return False
-        ranks.added_up(self._stores, self._process_group)
-        return True
+        return seen
 
     def _discard(self, fault: ValueError) -> None:
         """A fault on one rank is everybody's, and the others are waiting for this one."""
         if ranks.several(self._process_group):
             self._agree(False, str(fault))
         self._forget()
-
-    # Multipliers for the rows of a call
-
-    def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None, look: bool = True) -> Call:
-        if torch._C._are_functorch_transforms_active():
-            _refuse_vmap(type(self).__name__, constraints)
-        names = self._names
-        call = super()._admit(constraints, index, look)
-        made: dict[str, Multipliers] = {}
-        try:
-            for name, residual in call.residuals.items():
-                kind, pair, shape = self._layout(residual)
-                store = self._stores.get(name)
-                if store is None:
-                    initial, optimiser = self._initial[name], self._network_optimiser(name)
-                    store = self._store(name, kind, pair, _has_rows(residual), initial, optimiser)
-                    made[name] = store
-                else:
-                    self._require_the_same(store, kind, pair, residual)
-                store.fit(shape, residual.f, call.index)
-        except BaseException:
-            self._names = names  # a call that failed fixes nothing
-            raise
-        if made:
-            self._stores.update(made)
-        if call.index is not None and self.whose.by_sample:
-            call.index = self.whose.harmless(call.index, residual.f.device)
-        return call
-
-    def _require_the_same(self, store: Multipliers, kind: Kind, pair: bool, residual: Residual) -> None:
-        if store.kind is not kind or store.pair != pair:
-            raise ValueError(
-                f"constraint '{store.name}' changed its kind: under the same name it stays either one-sided or "
-                "two-sided, or an equality"
-            )
-        if store.has_rows != _has_rows(residual) and not self.whose.shared:
-            before, now = ("rows", "none") if store.has_rows else ("no rows", "some")
-            raise ValueError(
-                f"constraint '{store.name}' had {before} and now has {now} (shape {list(residual.f.shape)}): keep "
-                "the first dimension, also of a batch of one (no .squeeze())"
-            )
-
-    def _index_checks(self, residuals: Mapping[str, Residual], index: Tensor | None) -> list[Check]:
-        if index is None and not self.whose.by_sample:
-            return []
-        shapes = {name: (residual.f.shape, _has_rows(residual)) for name, residual in residuals.items()}
-        return self.whose.checks(type(self).__name__, index, shapes)
 
     def _by_name(self) -> Iterable[Any]:
         settings = (self._dual_lr, self._highest, self._initial, self._make_optimiser, self.whose.network)
@@ -343,23 +282,8 @@ _LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float32, torch.flo
 """λ never overflows."""
 
 
-def _refuse_vmap(method: str, constraints: Mapping[str, Constraint]) -> None:
-    """Raise before anything is kept: what vmap hands over is no tensor outside of it."""
-    for constraint in constraints.values():
-        f = constraint.f if isinstance(constraint, Residual) else constraint
-        if isinstance(f, Tensor) and batched(f):
-            raise ValueError(
-                f"{method} cannot be called inside torch.vmap: it keeps multipliers, and what it saw, for each "
-                "data point. Put the model inside vmap, and give its outputs to the fence"
-            )
-
-
 def _outside(residual: Residual) -> Residual:
     return replace(residual, f=unwrapped(residual.f).detach())
-
-
-def _has_rows(residual: Residual) -> bool:
-    return residual.f.ndim > residual.two_sided
 
 
 def _cap(what: str, number: float) -> float:

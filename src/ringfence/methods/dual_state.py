@@ -1,4 +1,4 @@
-"""What methods with explicit multipliers remember: λ, what was seen of each, and what moves it."""
+"""What methods with explicit multipliers remember, and how a call finds its own."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from ringfence.methods.ascent import OptimiserFactory, RowOptimiser
+from ringfence.checks import Check, batched
+from ringfence.methods.admission import Call
 from ringfence.methods.base import Method, Options, Unpack
 from ringfence.methods.by_name import ByName
-from ringfence.methods.kinds import EQUALITY, INEQUALITY
 from ringfence.methods.multipliers import Multipliers, Network
-from ringfence.methods.whose import MultiplierView, Whose, unfit
+from ringfence.methods.multipliers.ascent import OptimiserFactory, RowOptimiser
+from ringfence.methods.multipliers.kinds import INEQUALITY, Kind, kind_of
+from ringfence.methods.multipliers.whose import MultiplierView, Whose, unfit
+from ringfence.residuals import Constraint, Residual
 
 _TENSORS = ("multipliers", "met", "sums", "counts", "last", "network", "optimiser", "gradient")
 """What a saved state may hold of a constraint's multipliers."""
@@ -84,18 +87,70 @@ class DualState(Method):
                 summary[f"max_multiplier/{name}"] = used.max().item()
         return summary
 
+    # What methods say
+
     @abstractmethod
     def _rate(self, name: str) -> float:
         """How far a dual step goes."""
 
-    def _store_like(self, name: str, layout: Mapping[str, Any]) -> Multipliers:
-        kind = EQUALITY if layout["kind"] == EQUALITY.code else INEQUALITY
-        optimiser = self._network_optimiser(name)
-        return self._store(name, kind, layout["pair"], layout["has_rows"], self._initial[name], optimiser)
+    @abstractmethod
+    def _layout(self, residual: Residual) -> tuple[Kind, bool, torch.Size]:
+        """Of what λ is about: its kind, whether it has a last dimension (low, high), and its shape."""
 
-    def _store(self, *arguments: Any) -> Multipliers:
+    # Multipliers for the rows of a call
+
+    def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None, look: bool = True) -> Call:
+        if torch._C._are_functorch_transforms_active():
+            _refuse_vmap(type(self).__name__, constraints)
+        names = self._names
+        call = super()._admit(constraints, index, look)
+        made: dict[str, Multipliers] = {}
+        try:
+            for name, residual in call.residuals.items():
+                kind, pair, shape = self._layout(residual)
+                store = self._stores.get(name)
+                if store is None:
+                    made[name] = store = self._store(name, kind, pair, _has_rows(residual))
+                else:
+                    self._require_the_same(store, kind, pair, residual)
+                store.fit(shape, residual.f, call.index)
+        except BaseException:
+            self._names = names  # a call that failed fixes nothing
+            raise
+        if made:
+            self._stores.update(made)
+        if call.index is not None and self.whose.network is None:
+            call.index = self.whose.harmless(call.index, residual.f.device)
+        return call
+
+    def _require_the_same(self, store: Multipliers, kind: Kind, pair: bool, residual: Residual) -> None:
+        if store.kind is not kind or store.pair != pair:
+            raise ValueError(
+                f"constraint '{store.name}' changed its kind: under the same name it stays either one-sided or "
+                "two-sided, or an equality"
+            )
+        if store.has_rows != _has_rows(residual) and not self.whose.shared:
+            before, now = ("rows", "none") if store.has_rows else ("no rows", "some")
+            raise ValueError(
+                f"constraint '{store.name}' had {before} and now has {now} (shape {list(residual.f.shape)}): keep "
+                "the first dimension, also of a batch of one (no .squeeze())"
+            )
+
+    def _index_checks(self, residuals: Mapping[str, Residual], index: Tensor | None) -> list[Check]:
+        if index is None and not self.whose.by_sample:
+            return []
+        shapes = {name: (residual.f.shape, _has_rows(residual)) for name, residual in residuals.items()}
+        return self.whose.checks(type(self).__name__, index, shapes)
+
+    # Making and dropping them
+
+    def _store_like(self, name: str, layout: Mapping[str, Any]) -> Multipliers:
+        """The place that another rank, or a saved state, has for a constraint's multipliers."""
+        return self._store(name, kind_of(layout["kind"]), layout["pair"], layout["has_rows"])
+
+    def _store(self, name: str, kind: Kind, pair: bool, has_rows: bool) -> Multipliers:
         """A place for the multipliers of a constraint; see ``Whose.store``."""
-        return self.whose.store(*arguments)
+        return self.whose.store(name, kind, pair, has_rows, self._initial[name], self._network_optimiser(name))
 
     def _optimiser(self, name: str) -> RowOptimiser:
         assert self._make_optimiser is not None  # noqa: S101
@@ -112,6 +167,8 @@ class DualState(Method):
         self._observing = self._overflowed = False
         for store in self._stores.values():
             store.forget()
+
+    # State
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DualState:
         memo[id(self._process_group)] = self._process_group  # the ranks are the same, and cannot be copied
@@ -166,7 +223,7 @@ class DualState(Method):
                         f"the state's multipliers of '{name}' have shape {list(saved.shape)}, "
                         f"this method's have {list(known.value.shape)}"
                     )
-            fault = unfit(EQUALITY if layout["kind"] == EQUALITY.code else INEQUALITY, saved)
+            fault = unfit(kind_of(layout["kind"]), saved)
             if fault is not None:
                 return f"the state's multipliers of '{name}' {fault}"
         return super()._refusal(header, tensors)
@@ -187,4 +244,19 @@ class DualState(Method):
 def _shown(layout: Mapping[str, Any]) -> str:
     sides = "two-sided " if layout["pair"] and layout["kind"] == INEQUALITY.code else ""
     rows = "" if layout["has_rows"] else ", without rows"
-    return f"a {sides}{layout['kind']} kept by {layout['kept']}{rows}"
+    return f"{'a' if sides else 'an'} {sides}{layout['kind']} kept by {layout['kept']}{rows}"
+
+
+def _refuse_vmap(method: str, constraints: Mapping[str, Constraint]) -> None:
+    """Raise before anything is kept: what vmap hands over is no tensor outside of it."""
+    for constraint in constraints.values():
+        f = constraint.f if isinstance(constraint, Residual) else constraint
+        if isinstance(f, Tensor) and batched(f):
+            raise ValueError(
+                f"{method} cannot be called inside torch.vmap: it keeps multipliers, and what it saw, for each "
+                "data point. Put the model inside vmap, and give its outputs to the fence"
+            )
+
+
+def _has_rows(residual: Residual) -> bool:
+    return residual.f.ndim > residual.two_sided

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ringfence.barrier import not_negative
-from ringfence.methods import ranks
 from ringfence.methods.base import Unpack
 from ringfence.methods.dual import DualMethod, DualOptions, Rates
-from ringfence.methods.kinds import INEQUALITY, Kind
+from ringfence.methods.multipliers import ranks
+from ringfence.methods.multipliers.kinds import INEQUALITY, Kind
 from ringfence.residuals import Residual
 
 

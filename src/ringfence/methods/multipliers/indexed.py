@@ -9,12 +9,17 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
-from ringfence.methods.kinds import INEQUALITY, Kind
-from ringfence.methods.multipliers.store import Climb, Multipliers, counts, first, shape_changed
+from ringfence.methods.multipliers.kinds import INEQUALITY, Kind
+from ringfence.methods.multipliers.store import (
+    Climb,
+    Multipliers,
+    counts,
+    first,
+    lengthened,
+    require_sensible,
+    shape_changed,
+)
 from ringfence.residuals import Residual
-
-TOO_MANY: Final = 2**28
-"""A table that grows to more numbers than this is rather a wrong index, such as a hash."""
 
 FEW: Final = 4096
 """Up to so many rows, sorting them to find repeated ones is cheaper than two tables."""
@@ -84,12 +89,8 @@ class Indexed(Multipliers):
             return
         table = self._table
         assert table is not None  # noqa: S101
-        if rows * max(math.prod(table.shape[1:]), 1) > TOO_MANY and rows > len(table):
-            raise ValueError(
-                f"constraint '{self.name}': index {rows - 1} would need a table of {rows:,} rows. Number data "
-                "points from 0 on, or, if there are so many, declare samples=N"
-            )
         if rows > len(table):
+            require_sensible(self.name, rows, math.prod(table.shape[1:]))
             longer = first(table, (max(rows, 2 * len(table), 16), *table.shape[1:]), self.initial)
             longer[: self._rows] = self.value
             self._table = longer
@@ -123,9 +124,9 @@ class Indexed(Multipliers):
         count.index_fill_(0, index, 0.0).index_add_(0, index, there.to(count.dtype))
         self._seen.append(index.clone())  # the caller's may be a buffer
         self._many += len(index)
-        if self._many > 2 * len(total):  # many calls and no step: keep each row once
-            self._seen = [(count > 0).reshape(len(count), -1).any(dim=1).nonzero()[:, 0]]
-            self._many = len(self._seen[0])
+        if self._many > 2 * len(total):  # many calls and no step: the counts tell which rows, when it comes
+            self._seen = [torch.arange(self._rows, device=total.device)]
+            self._many = self._rows
 
     def _room(self, ragged: bool) -> tuple[Tensor, Tensor]:
         """Zeros to add up in, as long as the table."""
@@ -135,7 +136,7 @@ class Indexed(Multipliers):
         if self._sum is None or self._count is None:
             self._sum = table.new_zeros(shape)
             self._count = table.new_zeros(shape if ragged else (len(table), *[1] * (len(shape) - 1)))
-        self._sum, self._count = _lengthened(self._sum, len(table)), _lengthened(self._count, len(table))
+        self._sum, self._count = lengthened(self._sum, len(table)), lengthened(self._count, len(table))
         if ragged and self._count.shape != self._sum.shape:
             self._count = self._count.expand(self._sum.shape).clone()
         return self._sum, self._count
@@ -163,12 +164,10 @@ class Indexed(Multipliers):
             rows = torch.arange(self._rows, device=table.device)
             there, before = count[: self._rows], self.value.clone()
             mean = total[: self._rows] / there.clamp(min=1.0)
-            count = there.expand_as(mean)
         else:  # a row that stands here twice is computed twice, to the same result
             there, before = count.index_select(0, rows), table.index_select(0, rows)
             mean = total.index_select(0, rows) / there.clamp(min=1.0)
-            count = there
-        seen = self.kind.where_seen(count) if count.shape == mean.shape else None
+        seen = self.kind.where_seen(there.expand_as(mean))
         self._move(table, rows, before, mean, seen, climb, there)
         self.forget()
         return mean
@@ -198,7 +197,7 @@ class Indexed(Multipliers):
             self._met = torch.zeros(
                 len(table), *(row if wide else [1] * len(row)), dtype=torch.bool, device=table.device
             )
-        self._met = _lengthened(self._met, len(table))
+        self._met = lengthened(self._met, len(table))
         if wide and self._met.shape[1:] != row:
             self._met = self._met.expand(len(self._met), *row).clone()
         if count is None:
@@ -225,7 +224,7 @@ class Indexed(Multipliers):
         """Those of data points that had a dual step; without padding."""
         if self._met is None:
             return self.value.reshape(-1)
-        met = _lengthened(self._met, self._rows)[: self._rows]
+        met = lengthened(self._met, self._rows)[: self._rows]
         met = met.expand(self.kind.residual_shape(self.value.shape))
         return self.value[met[..., 0] if met.ndim > self.value.ndim else met]
 
@@ -263,7 +262,7 @@ class Indexed(Multipliers):
         self._settle()
         found = {"multipliers": self.value}
         if self._met is not None:
-            found["met"] = _lengthened(self._met, self._rows)[: self._rows]
+            found["met"] = lengthened(self._met, self._rows)[: self._rows]
         if self._seen and self._sum is not None and self._count is not None:
             self._room(ragged=False)
             found |= {"sums": self._sum[: self._rows], "counts": self._count[: self._rows]}
@@ -279,13 +278,6 @@ class Indexed(Multipliers):
             self._sum, self._count = tensors["sums"], tensors["counts"]
             self._seen = [(self._count > 0).reshape(self._rows, -1).any(dim=1).nonzero()[:, 0]]
             self._many = len(self._seen[0])
-
-
-def _lengthened(table: Tensor, rows: int) -> Tensor:
-    """``table`` with zeros after its end, where it has fewer rows."""
-    if len(table) >= rows:
-        return table
-    return torch.cat([table, table.new_zeros(rows - len(table), *table.shape[1:])])
 
 
 def _distinct(rows: Tensor) -> bool:

@@ -7,17 +7,20 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ringfence.methods.multipliers.store import lengthened, require_sensible
+
 
 class Latest:
     """Σ v and how many, over the entries of each data point's row, as they were when it was seen last.
 
     Args:
+        name: the constraint's.
         sides: 2 where v's last dimension is (low, high), else 1.
         samples: how many data points there are, where that is declared; else the tables grow.
     """
 
-    def __init__(self, sides: int, samples: int | None = None) -> None:
-        self._sides, self._samples = sides, samples
+    def __init__(self, name: str, sides: int, samples: int | None = None) -> None:
+        self._name, self._sides, self._samples = name, sides, samples
         self._sums: Tensor | None = None  # [data points, sides]
         self._counts: Tensor | None = None
 
@@ -36,18 +39,19 @@ class Latest:
             table.index_fill_(0, index, 0.0).index_add_(0, index, values.sum(dim=1, dtype=table.dtype))
 
     def _room(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        known = 0 if self._sums is None else len(self._sums)
-        rows = self._samples or (int(index.max()) + 1 if index.numel() else known)
+        """The tables, where ``index`` is, and as long as it asks for."""
         if self._sums is None or self._counts is None:
-            empty = torch.zeros(0, self._sides, dtype=torch.float64)
-            self._sums, self._counts = empty, empty
-        if rows > known:
-            more = torch.zeros(max(rows, 2 * known) - known if self._samples is None else rows, self._sides)
-            self._sums, self._counts = (
-                torch.cat([one.to(index.device), more.to(one.dtype).to(index.device)])
-                for one in (self._sums, self._counts)
-            )
-        return self._sums.to(index.device), self._counts.to(index.device)
+            empty = torch.zeros(self._samples or 0, self._sides, dtype=torch.float64, device=index.device)
+            self._sums, self._counts = empty, empty.clone()
+        if self._sums.device != index.device:
+            self._sums, self._counts = self._sums.to(index.device), self._counts.to(index.device)
+        if self._samples is None and index.numel():
+            rows, known = int(index.max()) + 1, len(self._sums)
+            if rows > known:
+                require_sensible(self._name, rows, self._sides)
+                rows = max(rows, 2 * known)  # room is doubled, so that growing one by one costs little
+                self._sums, self._counts = lengthened(self._sums, rows), lengthened(self._counts, rows)
+        return self._sums, self._counts
 
     def tensors(self) -> dict[str, Tensor]:
         """For a saved state."""

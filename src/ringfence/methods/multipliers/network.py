@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from ringfence.methods.kinds import INEQUALITY, Kind
+from ringfence.methods.multipliers.kinds import INEQUALITY, Kind
 from ringfence.methods.multipliers.store import Climb, Multipliers, counts
 from ringfence.residuals import Residual
 

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor
 
-from ringfence.methods.kinds import INEQUALITY, Kind
+from ringfence.methods.multipliers.kinds import INEQUALITY, Kind
 from ringfence.methods.multipliers.store import Climb, Kept, counts, first, shape_changed
 from ringfence.residuals import Residual
 

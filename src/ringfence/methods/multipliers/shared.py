@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from ringfence.methods.kinds import INEQUALITY, Kind
+from ringfence.methods.multipliers.kinds import INEQUALITY, Kind
 from ringfence.methods.multipliers.latest import Latest
 from ringfence.methods.multipliers.store import Climb, Kept, counts, first
 from ringfence.residuals import Residual
@@ -73,7 +73,7 @@ class Shared(Kept):
 
     def remember(self, samples: int | None) -> None:
         """From now on keep the latest v of each data point."""
-        self._latest = Latest(2 if self.pair else 1, samples)
+        self._latest = Latest(self.name, 2 if self.pair else 1, samples)
 
     def see(self, v: Tensor, residual: Residual, index: Tensor | None, sound: bool | Tensor) -> None:
         """Add this call's v to the sum."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 from torch import Tensor
 
-from ringfence.methods.kinds import Kind
+from ringfence.methods.multipliers.kinds import Kind
 from ringfence.residuals import Residual
+
+TOO_MANY: Final = 2**28
+"""Numbers in a table that was not declared."""
 
 Climb: TypeAlias = Callable[[Tensor, Tensor, Tensor | None, Tensor | None, bool], Tensor]
 """(λ, mean v, where it was seen (None: everywhere), which rows (None: all), may λ be overwritten) -> λ"""
@@ -169,6 +172,22 @@ def counts(v: Tensor, residual: Residual, sound: bool | Tensor) -> tuple[Tensor,
     if isinstance(sound, Tensor):
         return torch.where(sound, v, 0.0), sound.to(v.dtype).expand_as(v)
     return v, None
+
+
+def lengthened(table: Tensor, rows: int) -> Tensor:
+    """``table`` with zeros after its end, where it has fewer rows."""
+    if len(table) >= rows:
+        return table
+    return torch.cat([table, table.new_zeros(rows - len(table), *table.shape[1:])])
+
+
+def require_sensible(name: str, rows: int, width: int) -> None:
+    """Raise before a table grows to what only a wrong index, such as a hash, would ask for."""
+    if rows * max(width, 1) > TOO_MANY:
+        raise ValueError(
+            f"constraint '{name}': index {rows - 1} would need a table of {rows:,} rows. Number data points from 0 "
+            "on, or, if there are so many, declare samples=N"
+        )
 
 
 def shape_changed(store: Multipliers, shape: torch.Size, advice: str) -> ValueError:

@@ -24,7 +24,7 @@ class Kind(ABC):
     """No multiplier is below it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _kind, (self.code,)  # a copy is the same kind, not another one
+        return kind_of, (self.code,)  # a copy is the same kind, not another one
 
     @abstractmethod
     def shape(self, shape: torch.Size) -> torch.Size:
@@ -166,7 +166,8 @@ INEQUALITY: Final = Inequality()
 EQUALITY: Final = Equality()
 
 
-def _kind(code: str) -> Kind:
+def kind_of(code: str) -> Kind:
+    """The kind that a saved state or another rank calls by its code."""
     return EQUALITY if code == EQUALITY.code else INEQUALITY
 
 

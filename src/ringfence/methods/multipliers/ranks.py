@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import distributed as dist
 
-from ringfence.methods.kinds import Kind
 from ringfence.methods.multipliers import Indexed, Multipliers
+from ringfence.methods.multipliers.kinds import Kind
 
 
 def several(group: dist.ProcessGroup | None) -> bool:
@@ -23,6 +23,44 @@ def gathered(mine: Any, group: dist.ProcessGroup | None) -> list[Any]:
     everyones: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(everyones, mine, group=group)
     return everyones
+
+
+def agree(
+    stores: dict[str, Multipliers],
+    store_like: Callable[[str, Mapping[str, Any]], Multipliers],
+    seen: bool,
+    fault: str | None,
+    group: dist.ProcessGroup | None,
+) -> bool:
+    """Make every rank ready for the same dual step, or raise a ValueError on all of them.
+
+    Args:
+        stores: this rank's multipliers; those that only others have are added.
+        store_like: makes a place for them.
+        seen: whether this rank saw anything since the last step.
+        fault: what is wrong on this rank, if anything is.
+        group: the ranks.
+
+    Returns:
+        Whether any rank saw anything; then what they saw has been added up.
+    """
+    faults = (store.fault() for store in stores.values())
+    fault = fault or next((one for one in faults if one is not None), None)
+    layouts = {name: layout_of(store) for name, store in stores.items()}
+    everyones = gathered({"fault": fault, "layouts": layouts, "seen": seen}, group)
+    why = disagreement(everyones)
+    if why is not None:
+        raise ValueError(fault or why)
+    for theirs in everyones:
+        for name, layout in theirs["layouts"].items():
+            if name not in stores:  # this rank had no data yet
+                store = store_like(name, layout)
+                store.fit(*empty_like(layout, store.kind, device_of(stores.values(), group)), None)
+                stores[name] = store
+    anybody = any(theirs["seen"] for theirs in everyones)
+    if anybody:
+        added_up(stores, group)
+    return anybody
 
 
 def disagreement(everyones: list[dict[str, Any]]) -> str | None:

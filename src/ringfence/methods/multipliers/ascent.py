@@ -8,7 +8,8 @@ from typing import Final, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ringfence.methods.kinds import Kind
+from ringfence.methods.multipliers.kinds import Kind
+from ringfence.methods.multipliers.store import lengthened
 
 NOT_BY_ENTRY: Final = ("Adafactor", "LBFGS", "Muon", "Rprop", "SparseAdam")
 """Optimisers that look at several entries at once, or do not begin from zeros."""
@@ -127,7 +128,7 @@ class RowOptimiser:
             value = value.to(self._parameter.device)
         if rows is None or value.ndim == 0:
             return value
-        return _lengthened(value, total).index_select(0, rows)
+        return lengthened(value, total).index_select(0, rows)
 
     def _keep(
         self, key: str, value: Tensor, before: Tensor | None, there: Tensor, rows: Tensor | None, total: int
@@ -146,7 +147,7 @@ class RowOptimiser:
             self._state[key] = value
             return
         table = self._state.get(key, value.new_zeros(0, *value.shape[1:])).to(value.device)
-        self._state[key] = _lengthened(table, total).index_copy_(0, rows, value)
+        self._state[key] = lengthened(table, total).index_copy_(0, rows, value)
 
     def tensors(self) -> dict[str, Tensor]:
         """What the optimiser remembers, and its learning rate, which a schedule may have changed."""
@@ -157,10 +158,3 @@ class RowOptimiser:
         self._state = {key: tensor for key, tensor in tensors.items() if key != RATE}
         if RATE in tensors:
             self.optimiser.param_groups[0]["lr"] = tensors[RATE].item()
-
-
-def _lengthened(table: Tensor, rows: int) -> Tensor:
-    """``table`` with zeros after its end, where it has fewer rows."""
-    if len(table) >= rows:
-        return table
-    return torch.cat([table, table.new_zeros(rows - len(table), *table.shape[1:])])

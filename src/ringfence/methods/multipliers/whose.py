@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.checks import Check
-from ringfence.methods.ascent import OptimiserFactory
 from ringfence.methods.by_name import ByName
-from ringfence.methods.kinds import Kind
 from ringfence.methods.multipliers import Indexed, Multipliers, Network, SameRows, Shared
+from ringfence.methods.multipliers.ascent import OptimiserFactory
+from ringfence.methods.multipliers.kinds import Kind
 
 FEW: Final = 256
 
@@ -108,7 +108,7 @@ class Whose:
                 "same_rows=True says that every call has the same rows, index= that they differ: leave one out"
             )
         rows = {name: shape for name, (shape, has_rows) in shapes.items() if has_rows}
-        if not self.by_sample or not rows:
+        if self.network is not None or not rows or (self.shared and index is None):
             return []
         if index is None:
             raise ValueError(self._missing(method, next(iter(rows))))
