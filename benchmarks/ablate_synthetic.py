@@ -17,13 +17,13 @@ from typing import Any
 
 from rich.console import Console
 
+from ringfence.environment import commit, environment
 from ringfence.report.comparison import read_comparison
-from ringfence.report.environment import commit, environment
-from ringfence.weak.progress import ProgressBars
-from ringfence.weak.run_folder import RunFolder
-from ringfence.weak.settings import SCALES, SyntheticSettings
-from ringfence.weak.synthetic_task import synthetic_task
-from ringfence.weak.training import train
+from ringfence.weak.tasks.discs import synthetic_task
+from ringfence.weak.training.fit import train
+from ringfence.weak.training.progress import ProgressBars
+from ringfence.weak.training.run_folder import RunFolder
+from ringfence.weak.training.settings import SCALES, SyntheticSettings
 
 METHODS = ("penalty", "log_barrier")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ringfence.report.environment import commit, environment
+from ringfence.environment import commit, environment
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 ROOM = "tolerance of equalities"

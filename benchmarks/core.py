@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.utils.benchmark import Timer
 
 import ringfence as rf
-from ringfence.report.environment import environment
+from ringfence.environment import environment
 
 Times: TypeAlias = dict[str, list[float]]
 SAMPLES = 1000

@@ -25,7 +25,7 @@ from humancompatible.train.dual_optim import ALM, PBM
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.report.environment import environment
+from ringfence.environment import environment
 
 Step: TypeAlias = Callable[[], None]
 OURS, FLOOR = "ringfence", "one-liner"

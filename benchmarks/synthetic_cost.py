@@ -18,11 +18,11 @@ from pathlib import Path
 import pytorch_lightning as pl
 import torch
 
-from ringfence.report.environment import commit, environment
-from ringfence.weak.history import History
-from ringfence.weak.settings import SCALES, SyntheticSettings
-from ringfence.weak.synthetic_task import SyntheticTask, synthetic_task
-from ringfence.weak.training import make_module, quiet_lightning, stepping
+from ringfence.environment import commit, environment
+from ringfence.weak.tasks.discs import SyntheticTask, synthetic_task
+from ringfence.weak.training.fit import make_module, quiet_lightning, stepping
+from ringfence.weak.training.history import History
+from ringfence.weak.training.settings import SCALES, SyntheticSettings
 
 BASE = "full_supervision"
 METHODS = ("lagrangian", "relu_lagrangian", "penalty", "log_barrier", "augmented_lagrangian")

@@ -27,14 +27,14 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from ringfence.report.environment import commit, environment
-from ringfence.weak.box_settings import BoxSettings
-from ringfence.weak.box_task import BoxTask
-from ringfence.weak.compare import checked_box_task
-from ringfence.weak.progress import ProgressBars
-from ringfence.weak.run_folder import OneRun
-from ringfence.weak.settings import METHODS
-from ringfence.weak.training import train
+from ringfence.environment import commit, environment
+from ringfence.weak.experiments.compare import checked_box_task
+from ringfence.weak.tasks.boxes import BoxTask
+from ringfence.weak.training.box_settings import BoxSettings
+from ringfence.weak.training.fit import train
+from ringfence.weak.training.progress import ProgressBars
+from ringfence.weak.training.run_folder import OneRun
+from ringfence.weak.training.settings import METHODS
 
 
 def main() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ringfence.weak.prepared import Case, PreparedSet, Split, checksum
+from ringfence.files import checksum
+from ringfence.weak.prepared.prepared_set import Case, PreparedSet, Split
 
 
 def make_prepared(

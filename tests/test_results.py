@@ -14,7 +14,7 @@ import yaml
 
 from ringfence.report.comparison import TITLES, read_comparison
 from ringfence.report.table import table_csv, table_markdown
-from ringfence.weak.box_settings import BoxSettings
+from ringfence.weak.training.box_settings import BoxSettings
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "synthetic"

@@ -26,8 +26,8 @@ import torch
 import yaml
 
 from ringfence.cli import main
-from ringfence.weak.model_file import load_model
-from ringfence.weak.prepared import read_prepared
+from ringfence.weak.inference.model_file import load_model
+from ringfence.weak.prepared.prepared_set import read_prepared
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "boxes.md").read_text(encoding="utf-8")

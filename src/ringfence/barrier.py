@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
+
+from ringfence.numbers import positive_number
 
 Sharpness: TypeAlias = float | Tensor
 """The barrier's ``t``: a positive number, or a tensor that broadcasts against the residuals."""
@@ -115,37 +116,6 @@ def _prepare(z: Tensor, t: Sharpness) -> tuple[Tensor, Sharpness]:
         raise TypeError(f"z must be a floating-point tensor, got {z.dtype}: convert it with z.float()")
     dtype = computing_dtype(z.dtype)
     return z.to(dtype), _positive_tensor(t, dtype) if isinstance(t, Tensor) else positive_number("t", t)
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether ``value`` is a plain real number, NumPy's included; a bool is not."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def positive_number(name: str, number: float) -> float:
-    """``number`` as a float if it is positive and finite; otherwise an error that names it."""
-    number = _untensored(number)
-    if not is_number(number):
-        raise TypeError(f"{name} must be a number, got {type(number).__name__}")
-    if not 0.0 < number < math.inf:
-        raise ValueError(f"{name} must be positive and finite, got {name}={number}")
-    return float(number)
-
-
-def not_negative(name: str, number: float) -> float:
-    """``number`` as a float if it is finite and >= 0; otherwise an error that names it."""
-    number = _untensored(number)
-    if not is_number(number):
-        raise TypeError(f"{name} must be a number, got {type(number).__name__}")
-    if not 0.0 <= number < math.inf:
-        raise ValueError(f"{name} must be finite and not negative, got {number}")
-    return float(number)
-
-
-def _untensored(number: float) -> float:
-    """A plain number for a tensor of one: what a calculation of t often ends in."""
-    given: object = number
-    return given.item() if isinstance(given, Tensor) and given.ndim == 0 else number
 
 
 def _positive_tensor(t: Tensor, dtype: torch.dtype) -> Tensor:

@@ -9,8 +9,9 @@ from typing import Final, TypeAlias
 import torch
 from torch import Tensor
 
-from ringfence.barrier import computing_dtype, is_number, positive_number
+from ringfence.barrier import computing_dtype
 from ringfence.checks import Check, batched, finite
+from ringfence.numbers import is_number, positive_number
 
 Bound: TypeAlias = float | Tensor
 LOOK_AT_THE_OUTPUT: Final = "Look at the network's output there: a diverging step, or a division by zero."

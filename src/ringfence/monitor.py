@@ -10,9 +10,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from ringfence.barrier import not_negative
 from ringfence.checks import Ledger
 from ringfence.extras import require
+from ringfence.numbers import not_negative
 from ringfence.residuals import Constraint, as_residual
 
 require("torchmetrics", "rf.Monitor", "metrics")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ringfence.cli import main
-from ringfence.weak.settings import SCALES
+from ringfence.weak.training.settings import SCALES
 
 TINY = """\
 methods: [penalty, full_supervision]

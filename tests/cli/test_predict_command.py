@@ -14,8 +14,8 @@ import SimpleITK as sitk  # noqa: N813 - everyone's habit
 import torch
 
 from ringfence.cli import main
-from ringfence.weak.model_file import ModelCard, save_model
-from ringfence.weak.networks import Tempered, build_network
+from ringfence.weak.inference.model_file import ModelCard, save_model
+from ringfence.weak.training.networks import Tempered, build_network
 
 PROMISE12 = Path(
     os.environ.get("RINGFENCE_PROMISE12", Path(__file__).parents[2].parent / "shared" / "data" / "promise12")
@@ -229,7 +229,7 @@ def test_labels_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.Captu
 def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(
     model: Path, scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ringfence.weak import predict
+    from ringfence.weak.inference import predictor as predict
 
     read = predict.read_channels
 

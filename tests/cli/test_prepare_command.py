@@ -11,8 +11,8 @@ import pytest
 import SimpleITK as sitk  # noqa: N813 - everyone's habit
 
 from ringfence.cli import main
-from ringfence.weak import prepare as prepare_module
-from ringfence.weak.prepared import read_prepared
+from ringfence.weak.prepared import build as prepare_module
+from ringfence.weak.prepared.prepared_set import read_prepared
 
 
 @pytest.fixture

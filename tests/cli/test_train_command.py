@@ -15,8 +15,8 @@ import yaml
 
 from prepared_sets import make_prepared
 from ringfence.cli import main
-from ringfence.weak.box_settings import BoxCompareSettings, TrainSettings
-from ringfence.weak.module import WeakSegmentation
+from ringfence.weak.training.box_settings import BoxCompareSettings, TrainSettings
+from ringfence.weak.training.module import WeakSegmentation
 
 COMMANDS = {"train": TrainSettings(), "compare promise12": BoxCompareSettings()}
 CONFIG = """\

@@ -10,8 +10,8 @@ from ringfence.cli import Interrupted
 from ringfence.cli.experiment import Experiment
 from ringfence.cli.report import written_report
 from ringfence.extras import require
-from ringfence.weak.box_settings import BoxCompareSettings
-from ringfence.weak.settings import SCALES
+from ringfence.weak.training.box_settings import BoxCompareSettings
+from ringfence.weak.training.settings import SCALES
 
 HELP: Final = """usage: ringfence compare TASK [options]
 
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str]) -> str:
     folder, resume = parsed[1:]
     for package in ("pytorch_lightning", "torchmetrics", "monai", "rich", "matplotlib"):
         require(package, "ringfence compare", "train")
-    from ringfence.weak.compare import compare_boxes, compare_synthetic
+    from ringfence.weak.experiments.compare import compare_boxes, compare_synthetic
 
     settings = parsed[0]
     try:

@@ -14,7 +14,7 @@ from ringfence.extras import require
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ringfence.weak.evaluate import Summary
+    from ringfence.weak.evaluation import Summary
 
 WIDTH: Final = 100
 CSV: Final = "evaluation.csv"
@@ -42,7 +42,7 @@ def run(arguments: Sequence[str]) -> str:
         raise ValueError(f"--spacing: {options.spacing} must be three lengths above 0")
     for package in ("rich", "monai", "scipy"):
         require(package, "ringfence evaluate", "train")
-    from ringfence.weak.evaluate import match_masks
+    from ringfence.weak.evaluation import match_masks
 
     pairs, unmatched = match_masks(predicted, truth)
     out = Path(options.out) if options.out else (predicted / CSV if predicted.is_dir() else None)
@@ -51,8 +51,8 @@ def run(arguments: Sequence[str]) -> str:
     from rich.console import Console
     from rich.progress import track
 
-    from ringfence.weak.evaluate import Scored, Unscored, complete, score_pairs, scores_csv, summarise
-    from ringfence.weak.run_folder import write_text
+    from ringfence.files import write_text
+    from ringfence.weak.evaluation import Scored, Unscored, complete, score_pairs, scores_csv, summarise
 
     console = Console(stderr=True)
     found: list[Scored] = []
@@ -168,7 +168,7 @@ def _rich_table(summaries: Sequence[Summary], predicted: Path) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from ringfence.weak.evaluate import mean_sd
+    from ringfence.weak.evaluation import mean_sd
 
     unit = summaries[0].unit
     table = Table(title=escape(str(predicted)))

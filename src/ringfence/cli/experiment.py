@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ringfence.cli.settings import parse, settings_from, settings_parser
 from ringfence.extras import require
-from ringfence.weak.settings import ExperimentSettings, NetworkSettings
+from ringfence.weak.training.settings import ExperimentSettings, NetworkSettings
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -101,7 +101,7 @@ class Experiment(Generic[Kind]):
         """The settings that the run in ``out`` was begun with."""
         if out is None:
             raise ValueError("--resume needs --out FOLDER: which run should go on?")
-        from ringfence.weak.run_folder import CONFIG, stored_config
+        from ringfence.weak.training.run_folder import CONFIG, stored_config
 
         stored_config(Path(out))
         parser = settings_parser(self.prog, "", self.defaults)

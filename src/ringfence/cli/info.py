@@ -11,6 +11,6 @@ def run(arguments: Sequence[str]) -> str:
     argparse.ArgumentParser(
         prog="ringfence info", description="Versions and hardware, for a bug report."
     ).parse_args(arguments)
-    from ringfence.report.environment import environment
+    from ringfence.environment import environment
 
     return "\n".join(f"{name:<18} {value}" for name, value in environment().items())

@@ -12,7 +12,7 @@ from ringfence.cli import Interrupted
 from ringfence.extras import require
 
 if TYPE_CHECKING:
-    from ringfence.weak.predict import Failure, Prediction
+    from ringfence.weak.inference.predictor import Failure, Prediction
 
 DESCRIPTION = """Segment new images with a model that `ringfence train` wrote. Images may have any
 in-plane size; masks have the same, with exactly their geometry, in their format."""
@@ -39,10 +39,10 @@ def run(arguments: Sequence[str]) -> str:
     from rich.console import Console
     from rich.progress import track
 
-    from ringfence.weak.image_cases import check_channels, find_cases
-    from ringfence.weak.model_file import load_model
-    from ringfence.weak.predict import Failure, Output, Prediction, Predictor, predict_cases
-    from ringfence.weak.prepared import checksum
+    from ringfence.files import checksum
+    from ringfence.weak.inference.image_cases import check_channels, find_cases
+    from ringfence.weak.inference.model_file import load_model
+    from ringfence.weak.inference.predictor import Failure, Output, Prediction, Predictor, predict_cases
 
     network, card = load_model(options.checkpoint, options.trust)
     predictor = Predictor(network, card, device=options.device, flips=options.flips, batch=options.batch)

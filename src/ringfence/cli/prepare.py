@@ -12,9 +12,9 @@ from ringfence.cli import Interrupted, _Parser
 from ringfence.extras import require
 
 if TYPE_CHECKING:
-    from ringfence.weak.prepare import Preparation
-    from ringfence.weak.prepared import Case
-    from ringfence.weak.sources import Source
+    from ringfence.weak.datasets import Source
+    from ringfence.weak.prepared.build import Preparation
+    from ringfence.weak.prepared.prepared_set import Case
 
 HELP: Final = """usage: ringfence prepare LAYOUT SRC DST [options]
 
@@ -67,8 +67,8 @@ def _promise12(arguments: Sequence[str]) -> str:
     options = parser.parse_args(arguments)
     _check_places(options)
     _require()
-    from ringfence.weak.sources import find_promise12, with_validation
-    from ringfence.weak.sources.promise12 import SIZE
+    from ringfence.weak.datasets import find_promise12, with_validation
+    from ringfence.weak.datasets.promise12 import SIZE
 
     options.size = options.size or SIZE
     source = find_promise12(options.source)
@@ -85,7 +85,7 @@ def _folder(arguments: Sequence[str]) -> str:
     options = parser.parse_args(arguments)
     _check_places(options)
     _require()
-    from ringfence.weak.sources import find_folder
+    from ringfence.weak.datasets import find_folder
 
     return _prepared(find_folder(options.source, options.fold, options.validation), options)
 
@@ -136,7 +136,7 @@ def _prepared(source: Source, options: argparse.Namespace) -> str:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from ringfence.weak.prepare import prepare
+    from ringfence.weak.prepared.build import prepare
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

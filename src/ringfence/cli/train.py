@@ -10,7 +10,7 @@ from typing import Final
 from ringfence.cli import Interrupted
 from ringfence.cli.experiment import Experiment
 from ringfence.extras import require
-from ringfence.weak.box_settings import TrainSettings
+from ringfence.weak.training.box_settings import TrainSettings
 
 TRAIN: Final = Experiment(
     "ringfence train",
@@ -39,8 +39,8 @@ def run(arguments: Sequence[str]) -> str:
     settings, folder, resume = TRAIN.parsed(words)
     for package in ("pytorch_lightning", "torchmetrics", "monai", "rich"):
         require(package, "ringfence train", "train")
-    from ringfence.weak.compare import train_on_boxes
-    from ringfence.weak.model_file import TRUSTED
+    from ringfence.weak.experiments.compare import train_on_boxes
+    from ringfence.weak.inference.model_file import TRUSTED
 
     try:
         model = train_on_boxes(settings, folder, resume=resume)

@@ -10,7 +10,6 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from ringfence.barrier import not_negative
 from ringfence.methods.admission import Call
 from ringfence.methods.base import Unpack
 from ringfence.methods.dual import DualMethod, DualOptions, Rates
@@ -18,6 +17,7 @@ from ringfence.methods.multipliers import Multipliers, Shared
 from ringfence.methods.multipliers.kinds import INEQUALITY, Kind, inner
 from ringfence.methods.schedule import Schedule, Starts
 from ringfence.methods.summed import Phi, summed
+from ringfence.numbers import not_negative
 from ringfence.residuals import Residual
 
 

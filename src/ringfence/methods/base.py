@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias, TypedDict, get_args
 import torch
 from torch import Tensor
 
-from ringfence.barrier import not_negative
 from ringfence.certificate import Certificate
 from ringfence.methods.admission import Admitting, Call, listed, transformed
+from ringfence.numbers import not_negative
 from ringfence.residuals import Constraint, Residual
 
 if sys.version_info >= (3, 11):

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from ringfence.barrier import not_negative, positive_number
 from ringfence.checks import unwrapped
 from ringfence.methods.admission import Call
 from ringfence.methods.base import Options, Unpack
@@ -23,6 +22,7 @@ from ringfence.methods.multipliers import Multipliers, ranks
 from ringfence.methods.multipliers.ascent import OptimiserFactory, RowOptimiser, ascend
 from ringfence.methods.multipliers.kinds import EQUALITY, INEQUALITY, Kind
 from ringfence.methods.multipliers.whose import Whose
+from ringfence.numbers import not_negative, positive_number
 from ringfence.residuals import Constraint, Residual
 
 Rates: TypeAlias = float | Mapping[str, float]

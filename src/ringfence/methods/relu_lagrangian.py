@@ -7,11 +7,11 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from ringfence.barrier import not_negative
 from ringfence.methods.base import Unpack
 from ringfence.methods.dual import DualMethod, DualOptions, Rates
 from ringfence.methods.multipliers import ranks
 from ringfence.methods.multipliers.kinds import INEQUALITY, Kind
+from ringfence.numbers import not_negative
 from ringfence.residuals import Residual
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from ringfence.barrier import positive_number
 from ringfence.methods.by_name import ByName
+from ringfence.numbers import positive_number
 
 Start: TypeAlias = float | Callable[[int], float]
 """Where a schedule starts; or the whole schedule, as a function of the number of steps taken."""

@@ -9,7 +9,8 @@ from typing import Final, NamedTuple, final
 import torch
 from torch import Tensor
 
-from ringfence.barrier import computing_dtype, positive_number
+from ringfence.barrier import computing_dtype
+from ringfence.numbers import positive_number
 
 ALMOST_NOTHING: Final = 1e-6
 """Pixels: added to the size where a centroid divides by it, so that an empty map has its centroid in the middle."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ringfence.barrier import not_negative
+from ringfence.numbers import not_negative
 
 
 class NuPI(torch.optim.Optimizer):

@@ -1,17 +1,17 @@
 """Annotations from a user's own files: boxes and bounds on sizes, for training without any mask."""
 
+from ringfence.weak.annotations.annotation import BoxAnnotation, SizeAnnotation, annotations_from_boxes
 from ringfence.weak.annotations.boxes import read_boxes
 from ringfence.weak.annotations.csv_table import write_boxes_csv
 from ringfence.weak.annotations.from_masks import boxes_from_masks
-from ringfence.weak.annotations.notes import BoxNote, SizeNote, notes_from_boxes
-from ringfence.weak.annotations.place import place_boxes, place_sizes, place_volume_boxes, place_volume_sizes
+from ringfence.weak.annotations.grid import place_boxes, place_sizes, place_volume_boxes, place_volume_sizes
 from ringfence.weak.annotations.sizes import read_sizes
 
 __all__ = [
-    "BoxNote",
-    "SizeNote",
+    "BoxAnnotation",
+    "SizeAnnotation",
+    "annotations_from_boxes",
     "boxes_from_masks",
-    "notes_from_boxes",
     "place_boxes",
     "place_sizes",
     "place_volume_boxes",

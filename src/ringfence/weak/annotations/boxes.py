@@ -6,10 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ringfence.weak.annotations.coco import coco_notes, is_coco
+from ringfence.hints import listed
+from ringfence.weak.annotations.annotation import BoxAnnotation
+from ringfence.weak.annotations.coco import coco_boxes, is_coco
 from ringfence.weak.annotations.csv_table import csv_table
-from ringfence.weak.annotations.extent import extent
-from ringfence.weak.annotations.fields import (
+from ringfence.weak.annotations.interval import extent
+from ringfence.weak.annotations.json_table import json_table, parse_json
+from ringfence.weak.annotations.parsing import (
     Fields,
     case_of,
     check_present,
@@ -20,18 +23,16 @@ from ringfence.weak.annotations.fields import (
     slice_of,
     whole,
 )
-from ringfence.weak.annotations.json_table import json_table, parse_json
-from ringfence.weak.annotations.notes import BoxNote
-from ringfence.weak.annotations.problems import Problems, listed
+from ringfence.weak.annotations.problems import Problems
 from ringfence.weak.annotations.tables import Table, is_json, read_text
-from ringfence.weak.prepared import PreparedSet
+from ringfence.weak.prepared.prepared_set import PreparedSet
 
 SLICES: Final = (("slice_low", "slice_high"), ("z_min", "z_max"))
 ROWS: Final = (("row_low", "row_high"), ("y_min", "y_max"))
 COLUMNS: Final = (("column_low", "column_high"), ("x_min", "x_max"))
 
 
-def read_boxes(path: str | Path, prepared: PreparedSet) -> list[BoxNote]:
+def read_boxes(path: str | Path, prepared: PreparedSet) -> list[BoxAnnotation]:
     """The boxes of a file, in its order.
 
     A slice of an annotated case without a box of a class says that the class is not there. So every case for
@@ -49,7 +50,7 @@ def read_boxes(path: str | Path, prepared: PreparedSet) -> list[BoxNote]:
     else:
         content = parse_json(path, text)
         if is_coco(content):
-            found = coco_notes(path, content, prepared, problems)
+            found = coco_boxes(path, content, prepared, problems)
         else:
             found = _rows(json_table(path, content, "boxes"), prepared, problems)
     notes = _one_each(found, prepared, problems)
@@ -60,7 +61,7 @@ def read_boxes(path: str | Path, prepared: PreparedSet) -> list[BoxNote]:
     return notes
 
 
-def _rows(table: Table, prepared: PreparedSet, problems: Problems) -> Iterator[tuple[str, BoxNote]]:
+def _rows(table: Table, prepared: PreparedSet, problems: Problems) -> Iterator[tuple[str, BoxAnnotation]]:
     if table.header is not None:
         with problems.at(table.header.where):
             _check_names(table.header.fields)
@@ -90,7 +91,7 @@ def _pair(spellings: Sequence[tuple[str, str]], fields: Fields) -> tuple[str, st
     return names
 
 
-def _note(fields: Fields, prepared: PreparedSet) -> BoxNote:
+def _note(fields: Fields, prepared: PreparedSet) -> BoxAnnotation:
     _check_names(fields)
     case = case_of(fields, prepared)
     label = label_of(fields, prepared)
@@ -101,11 +102,11 @@ def _note(fields: Fields, prepared: PreparedSet) -> BoxNote:
         ends.append(extent(number(fields, names[0]), number(fields, names[1]), names, axis, case))
     depth = [names for names in SLICES if not all(is_empty(fields.get(name)) for name in names)]
     if numbered and not depth:
-        return BoxNote(case.name, slice_of(fields, case), label, *_corners(ends))
+        return BoxAnnotation(case.name, slice_of(fields, case), label, *_corners(ends))
     if depth and not numbered:
         names = _pair(SLICES, fields)
         ends.insert(0, extent(whole(fields, names[0]), whole(fields, names[1]), names, 0, case))
-        return BoxNote(case.name, None, label, *_corners(ends))
+        return BoxAnnotation(case.name, None, label, *_corners(ends))
     if not numbered:
         raise ValueError("slice is empty: give its number, from 0, or slice_low and slice_high of a box in 3-D")
     raise ValueError(f"there is both slice and {depth[0][0]}: a box is in one slice, or goes through several")
@@ -115,10 +116,12 @@ def _corners(ends: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[in
     return tuple(low for low, _ in ends), tuple(high for _, high in ends)
 
 
-def _one_each(found: Iterable[tuple[str, BoxNote]], prepared: PreparedSet, problems: Problems) -> list[BoxNote]:
+def _one_each(
+    found: Iterable[tuple[str, BoxAnnotation]], prepared: PreparedSet, problems: Problems
+) -> list[BoxAnnotation]:
     """Refuse a second box of a class in the same slice, or in slices and in 3-D: constraints are on one box."""
-    notes: list[BoxNote] = []
-    first: dict[tuple[str, int | None, int], tuple[str, BoxNote]] = {}
+    notes: list[BoxAnnotation] = []
+    first: dict[tuple[str, int | None, int], tuple[str, BoxAnnotation]] = {}
     kind: dict[tuple[str, int], tuple[str, bool]] = {}
     for where, note in found:
         with problems.at(where):
@@ -143,7 +146,7 @@ def _one_each(found: Iterable[tuple[str, BoxNote]], prepared: PreparedSet, probl
     return notes
 
 
-def _check_complete(path: Path, notes: Sequence[BoxNote], prepared: PreparedSet) -> None:
+def _check_complete(path: Path, notes: Sequence[BoxAnnotation], prepared: PreparedSet) -> None:
     training = [case.name for case in prepared.of("train")]
     boxed = {note.case for note in notes}
     if without := [name for name in training if name not in boxed]:

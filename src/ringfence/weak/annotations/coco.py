@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ringfence.weak.annotations.extent import extent
-from ringfence.weak.annotations.fields import (
+from ringfence.hints import shown
+from ringfence.weak.annotations.annotation import BoxAnnotation
+from ringfence.weak.annotations.interval import extent
+from ringfence.weak.annotations.parsing import (
     Fields,
     case_named,
     check_present,
@@ -17,9 +19,8 @@ from ringfence.weak.annotations.fields import (
     label_named,
     number,
 )
-from ringfence.weak.annotations.notes import BoxNote
-from ringfence.weak.annotations.problems import Problems, shown
-from ringfence.weak.prepared import Case, PreparedSet
+from ringfence.weak.annotations.problems import Problems
+from ringfence.weak.prepared.prepared_set import Case, PreparedSet
 
 PARTS: Final = ("images", "annotations", "categories")
 NAME: Final = re.compile(r"(?P<case>.+)[_/](?P<slice>[0-9]{1,9})(\.[A-Za-z][A-Za-z0-9]*)*")
@@ -31,9 +32,9 @@ def is_coco(content: Any) -> bool:
     return isinstance(content, dict) and ("images" in content or "annotations" in content)
 
 
-def coco_notes(
+def coco_boxes(
     path: Path, content: Mapping[str, Any], prepared: PreparedSet, problems: Problems
-) -> Iterator[tuple[str, BoxNote]]:
+) -> Iterator[tuple[str, BoxAnnotation]]:
     """Each annotation's place in the file, and the box; what is wrong is noted in ``problems``."""
     for part in PARTS:
         if not isinstance(content.get(part), list):
@@ -88,7 +89,7 @@ def _categories(entries: list[Any], problems: Problems) -> dict[str, str]:
 
 def _note(
     fields: Fields, images: Mapping[str, tuple[Case, int]], categories: Mapping[str, str], prepared: PreparedSet
-) -> BoxNote:
+) -> BoxAnnotation:
     check_present(("image_id", "category_id", "bbox"), fields)
     if fields.get("iscrowd"):
         raise ValueError("iscrowd is set: a box around many objects is not tight around one; remove it")
@@ -105,7 +106,7 @@ def _note(
     x, y, width, height = (number(named, name) for name in named)
     top, bottom = extent(y, y + height, ("y", "y + height"), 1, case)
     left, right = extent(x, x + width, ("x", "x + width"), 2, case)
-    return BoxNote(case.name, place, label, (top, left), (bottom, right))
+    return BoxAnnotation(case.name, place, label, (top, left), (bottom, right))
 
 
 def _place(file_name: Any, prepared: PreparedSet) -> tuple[Case, int]:

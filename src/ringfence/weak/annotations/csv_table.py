@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from ringfence.weak.annotations.notes import BoxNote
-from ringfence.weak.annotations.problems import Problems, shown
+from ringfence.files import write_text
+from ringfence.hints import shown
+from ringfence.weak.annotations.annotation import BoxAnnotation
+from ringfence.weak.annotations.problems import Problems
 from ringfence.weak.annotations.tables import Row, Table
-from ringfence.weak.prepared import PreparedSet
-from ringfence.weak.run_folder import write_text
+from ringfence.weak.prepared.prepared_set import PreparedSet
 
 BETWEEN: Final = (",", ";", "\t")
 HEADER: Final = ("case", "slice", "class", "row_low", "row_high", "column_low", "column_high")
@@ -45,7 +46,7 @@ def csv_table(path: Path, text: str) -> Table:
     return Table(header, rows)
 
 
-def write_boxes_csv(path: str | Path, notes: Sequence[BoxNote], prepared: PreparedSet) -> None:
+def write_boxes_csv(path: str | Path, notes: Sequence[BoxAnnotation], prepared: PreparedSet) -> None:
     """Write boxes so that they can be edited and read back; a file that is there already is not touched."""
     path = Path(path)
     if path.exists():

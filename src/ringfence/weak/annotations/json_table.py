@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ringfence.weak.annotations.problems import Problems, shown
+from ringfence.hints import shown
+from ringfence.weak.annotations.problems import Problems
 from ringfence.weak.annotations.tables import Row, Table
 
 

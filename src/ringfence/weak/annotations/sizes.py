@@ -6,9 +6,12 @@ import math
 from pathlib import Path
 from typing import Final
 
+from ringfence.hints import shown
+from ringfence.weak.annotations.annotation import SizeAnnotation
 from ringfence.weak.annotations.coco import is_coco
 from ringfence.weak.annotations.csv_table import csv_table
-from ringfence.weak.annotations.fields import (
+from ringfence.weak.annotations.json_table import json_table, parse_json
+from ringfence.weak.annotations.parsing import (
     Fields,
     case_of,
     check_present,
@@ -18,16 +21,14 @@ from ringfence.weak.annotations.fields import (
     place_name,
     slice_of,
 )
-from ringfence.weak.annotations.json_table import json_table, parse_json
-from ringfence.weak.annotations.notes import SizeNote
-from ringfence.weak.annotations.problems import Problems, shown
+from ringfence.weak.annotations.problems import Problems
 from ringfence.weak.annotations.tables import Table, is_json, read_text
-from ringfence.weak.prepared import PreparedSet
+from ringfence.weak.prepared.prepared_set import PreparedSet
 
 NAMES: Final = ("case", "slice", "class", "low", "high")
 
 
-def read_sizes(path: str | Path, prepared: PreparedSet) -> list[SizeNote]:
+def read_sizes(path: str | Path, prepared: PreparedSet) -> list[SizeAnnotation]:
     """The bounds of a file, in its order; what it does not mention is not bounded.
 
     Args:
@@ -41,7 +42,7 @@ def read_sizes(path: str | Path, prepared: PreparedSet) -> list[SizeNote]:
         with problems.at(table.header.where):
             check_present(NAMES, table.header.fields)
         problems.check()
-    notes: list[SizeNote] = []
+    notes: list[SizeAnnotation] = []
     first: dict[tuple[str, int | None, int], str] = {}
     for where, fields in table.rows:
         with problems.at(where):
@@ -68,7 +69,7 @@ def _table(path: Path, text: str) -> Table:
     return json_table(path, content, "sizes")
 
 
-def _note(fields: Fields, prepared: PreparedSet) -> SizeNote:
+def _note(fields: Fields, prepared: PreparedSet) -> SizeAnnotation:
     check_present(NAMES, fields)
     case = case_of(fields, prepared)
     label = label_of(fields, prepared)
@@ -90,4 +91,4 @@ def _note(fields: Fields, prepared: PreparedSet) -> SizeNote:
             f"low {low:.10g} is more than the {voxels} voxels of {place_name(case.name, place)}; sizes are in "
             "voxels of the source, before it is resized"
         )
-    return SizeNote(case.name, place, label, low, high)
+    return SizeAnnotation(case.name, place, label, low, high)

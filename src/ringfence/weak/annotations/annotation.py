@@ -1,0 +1,70 @@
+"""What an annotator says: a box, or bounds on a size, of one class in one slice or in a whole volume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class BoxAnnotation:
+    """One box as the annotator gave it, in the source volume's voxels.
+
+    Attributes:
+        case: its name.
+        slice: its number, from 0; None for a box in three dimensions.
+        label: of the class, from 1.
+        low: first row and column; first slice, row and column if ``slice`` is None.
+        high: one past the last, likewise.
+    """
+
+    case: str
+    slice: int | None
+    label: int
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SizeAnnotation:
+    """Bounds on a size as the annotator gave them, in the source volume's voxels.
+
+    Attributes:
+        case: its name.
+        slice: its number, from 0; None if the bounds are on the whole volume.
+        label: of the class, from 1.
+        low: the least it may be; -inf if not given.
+        high: the most it may be; inf if not given.
+    """
+
+    case: str
+    slice: int | None
+    label: int
+    low: float
+    high: float
+
+
+def annotations_from_boxes(case: str, boxes: NDArray[np.int64]) -> list[BoxAnnotation]:
+    """Boxes of one case as notes; what is empty (start = stop) is left out.
+
+    Args:
+        case: its name.
+        boxes: in the source's voxels, ``[slices, classes, 2, 2]`` or, in three dimensions, ``[classes, 3, 2]``.
+    """
+    if boxes.ndim == 4 and boxes.shape[2:] == (2, 2):
+        return [note for number, some in enumerate(boxes) for note in _notes(case, number, some)]
+    if boxes.ndim == 3 and boxes.shape[1:] == (3, 2):
+        return list(_notes(case, None, boxes))
+    raise ValueError(f"boxes of shape {list(boxes.shape)}: [slices, classes, 2, 2] or [classes, 3, 2] is needed")
+
+
+def _notes(case: str, number: int | None, boxes: NDArray[Any]) -> Iterator[BoxAnnotation]:
+    for label, ends in enumerate(boxes.tolist(), start=1):
+        if all(start < stop for start, stop in ends):
+            yield BoxAnnotation(
+                case, number, label, tuple(start for start, _ in ends), tuple(stop for _, stop in ends)
+            )

@@ -1,0 +1,1 @@
+"""What can be asked of a region: one kind a file."""

@@ -1,0 +1,60 @@
+"""The Medical Segmentation Decathlon's layout: ``dataset.json`` lists images and masks under ``training``.
+
+An image of several modalities is one NIfTI with four axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ringfence.weak.datasets.source import Source, SourceCase, SourceVolume, check_classes
+from ringfence.weak.volumes.volume import volume_name
+
+
+def find_decathlon(path: Path, facts: Mapping[str, Any]) -> Source:
+    """The cases of ``path``, whose dataset.json holds ``facts``; not yet split."""
+    modalities = {int(number): str(name) for number, name in facts["modality"].items()}
+    if not modalities:
+        raise ValueError("'modality' names no channel")
+    labels: dict[int, str] = {}
+    for label, name in facts["labels"].items():
+        labels = check_classes(labels, label, str(name))
+    cases: dict[str, SourceCase] = {}
+    problems: dict[str, str] = {}
+    for entry in facts["training"]:
+        image, label = (entry["image"], entry.get("label")) if isinstance(entry, dict) else (entry, None)
+        file = _inside(path, image)
+        name = volume_name(file)
+        if name is None:
+            raise ValueError(f"'{image}' in 'training' is no volume")
+        if name in cases or name in problems:
+            raise ValueError(f"'training' lists {name} more than once")
+        mask = _inside(path, label) if label else None
+        missing = [str(one) for one in (file, mask) if one is not None and not one.exists()]
+        if missing:
+            old = file.with_name(f"{name}_0000{file.name[len(name) :]}")
+            hint = f" (but {old.name} is: that is nnU-Net v1; convert it to v2)" if old.exists() else ""
+            problems[name] = f"{' and '.join(missing)}, listed in dataset.json, is not there{hint}"
+            continue
+        cases[name] = SourceCase(name, (SourceVolume(file),), SourceVolume(mask) if mask else None)
+    if not cases and not problems:
+        raise ValueError("'training' lists no case")
+    return Source(
+        kind="Decathlon",
+        name=str(facts.get("name") or path.resolve().name),
+        channels=tuple(modalities[number] for number in sorted(modalities)),
+        classes=tuple(name for _, name in sorted(labels.items())),
+        labels=tuple(sorted(labels)),
+        cases=tuple(cases[name] for name in sorted(cases)),
+        validation=frozenset(),
+        split="",
+        problems=problems,
+    )
+
+
+def _inside(folder: Path, name: Any) -> Path:
+    if not isinstance(name, str) or ".." in PurePosixPath(name).parts or PurePosixPath(name).is_absolute():
+        raise ValueError(f"'{name}' in 'training' should be the name of a file in its own folder")
+    return folder / name

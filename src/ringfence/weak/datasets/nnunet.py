@@ -1,0 +1,90 @@
+"""nnU-Net v2's raw layout: ``imagesTr/CASE_0000.nii.gz`` a channel, ``labelsTr/CASE.nii.gz``, ``dataset.json``.
+
+Cases without a file in labelsTr have no mask: they can be trained on from boxes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ringfence.weak.datasets.source import Source, SourceCase, SourceVolume, check_classes
+from ringfence.weak.volumes.volume import METAIMAGE, NIFTI
+
+
+def find_nnunet(path: Path, facts: Mapping[str, Any]) -> Source:
+    """The cases of ``path``, whose dataset.json holds ``facts``; not yet split."""
+    if "dataset" in facts:
+        raise ValueError("it lists its files under 'dataset'; only imagesTr and labelsTr are read")
+    ending = str(facts["file_ending"]).lower()
+    if ending not in (*METAIMAGE, *NIFTI):
+        raise ValueError(f"file_ending '{ending}' is not read; {', '.join((*NIFTI, *METAIMAGE))} are")
+    channels = _channels(facts["channel_names"])
+    labels = _labels(facts["labels"])
+    images = _images(path / "imagesTr", ending)
+    masks = {file.name[: -len(ending)]: file for file in _files(path / "labelsTr", ending)}
+    cases: list[SourceCase] = []
+    problems: dict[str, str] = {}
+    for name, found in sorted(images.items()):
+        if sorted(found) == list(range(len(channels))):
+            mask = SourceVolume(masks[name]) if name in masks else None
+            cases.append(SourceCase(name, tuple(SourceVolume(found[one]) for one in sorted(found)), mask))
+        else:
+            there = ", ".join(f"_{one:04}" for one in sorted(found))
+            wanted = ", ".join(f"_{one:04}" for one in range(len(channels)))
+            problems[name] = f"imagesTr holds its channels {there}; channel_names asks for {wanted}"
+    problems |= {name: f"imagesTr has no image for {masks[name]}" for name in sorted(masks.keys() - images)}
+    if not images and not masks:
+        raise ValueError(f"there is no CASE_0000{ending} in {path / 'imagesTr'}")
+    promised = facts.get("numTraining")
+    if isinstance(promised, int) and promised != len(images):
+        problems["dataset.json"] = f"numTraining is {promised}, and imagesTr holds {len(images)} cases"
+    return Source(
+        kind="nnU-Net",
+        name=str(facts.get("name") or path.resolve().name),
+        channels=channels,
+        classes=tuple(labels.values()),
+        labels=tuple(labels),
+        cases=tuple(cases),
+        validation=frozenset(),
+        split="",
+        problems=problems,
+    )
+
+
+def _channels(names: Any) -> tuple[str, ...]:
+    numbered = {int(number): str(name) for number, name in names.items()}
+    if not numbered or sorted(numbered) != list(range(len(numbered))):
+        raise ValueError(f"channel_names should be numbered 0, 1, ...; they are {', '.join(map(str, names))}")
+    return tuple(numbered[number] for number in sorted(numbered))
+
+
+def _labels(names: Any) -> dict[int, str]:
+    """The foreground classes by label."""
+    labels: dict[int, str] = {}
+    for name, label in names.items():
+        if isinstance(label, (list, tuple)):
+            raise ValueError(f"label '{name}' is a region of several ({label}); a class must have one label")
+        if str(name) == "ignore":
+            raise ValueError(f"label 'ignore' ({label}): voxels to ignore are not supported")
+        labels = check_classes(labels, label, str(name))
+    return dict(sorted(labels.items()))
+
+
+def _images(folder: Path, ending: str) -> dict[str, dict[int, Path]]:
+    """The channels' files by case."""
+    images: dict[str, dict[int, Path]] = {}
+    for file in _files(folder, ending):
+        if match := re.fullmatch(r"(.+)_(\d{4})", file.name[: -len(ending)]):
+            images.setdefault(match[1], {})[int(match[2])] = file
+    return images
+
+
+def _files(folder: Path, ending: str) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(
+        file for file in folder.iterdir() if file.name.lower().endswith(ending) and not file.name.startswith(".")
+    )

@@ -1,0 +1,1 @@
+"""Whole runs: one model, or every method on one task."""

@@ -1,0 +1,1 @@
+"""Trained models at work: masks of new images."""

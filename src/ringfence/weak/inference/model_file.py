@@ -1,0 +1,139 @@
+"""A trained model as one file: weights, and all that is needed to use them on somebody else's images."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from ringfence.weak.prepared.prepared_set import checked_labels
+from ringfence.weak.training.flips import mirror_axes
+from ringfence.weak.training.networks import Tempered, build_network
+
+MODEL: Final = "model.pt"
+FORMAT: Final = "ringfence model 1"
+TRUSTED: Final = ("monai.", "torch.")
+"""Packages whose classes a model file may name; to import another one is for the user to allow."""
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What a model is, and expects.
+
+    Attributes:
+        class_path: of the network.
+        init_args: of the network.
+        channels: names of the images' channels.
+        classes: names of the foreground classes, in the order of the network's answers.
+        size: height and width that slices are resized to.
+        patch: None for slices; slices, height and width of the patches of a model of volumes.
+        method: how it was trained.
+        commit: of the code that trained it.
+        labels: the classes' values in masks, in the same order; 1, 2, ... unless given.
+        mirrors: what its answers were averaged over, by the names of ``mirrors.AXES``.
+    """
+
+    class_path: str
+    init_args: dict[str, Any]
+    channels: tuple[str, ...]
+    classes: tuple[str, ...]
+    size: tuple[int, int]
+    patch: tuple[int, int, int] | None = None
+    method: str = ""
+    commit: str = ""
+    labels: tuple[int, ...] = ()
+    mirrors: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        mirror_axes(self.mirrors)
+        object.__setattr__(self, "labels", checked_labels(self.labels, self.classes))
+
+
+def save_model(path: Path, network: Tempered, card: ModelCard) -> None:
+    """Write a model whole or not at all: plain tensors and plain values, nothing that runs when it is read."""
+    weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        torch.save({"format": FORMAT, "card": asdict(card), "weights": weights}, part)
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def load_model(path: str | Path, trust: str | None = None) -> tuple[Tempered, ModelCard]:
+    """A model on the CPU, ready to predict.
+
+    Args:
+        path: the file.
+        trust: the class_path of a network outside of MONAI and torch that may be imported: naming it runs its code.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is no model: there is no such file")
+    kept = _read(path)
+    try:
+        card = _card(kept["card"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {_first_line(error)}"
+        raise ValueError(f"{path} is no model that can be used: its card is damaged ({reason})") from None
+    if not card.class_path.startswith(TRUSTED) and card.class_path != trust:
+        raise ValueError(
+            f"{path} uses the network {card.class_path}, whose code would run: if you trust it, "
+            f"say so with --trust {card.class_path}"
+        )
+    network = Tempered(build_network(card.class_path, card.init_args), len(card.classes))
+    try:
+        network.load_state_dict(kept["weights"])
+    except (RuntimeError, KeyError, TypeError) as error:
+        _, *reasons = str(error).strip().splitlines() or [""]  # torch's first line only says that there are some
+        reason = reasons[0].strip() if reasons else _first_line(error)
+        raise ValueError(f"{path}: its weights do not fit its network: {reason}") from None
+    return network.eval(), card
+
+
+def _read(path: Path) -> dict[str, Any]:
+    expected = f"it should be what `ringfence train` wrote as {MODEL} ('{FORMAT}')"
+    try:
+        with warnings.catch_warnings():  # of files that are none: what is said of them below is enough
+            warnings.simplefilter("ignore")
+            kept = torch.load(path, map_location="cpu", weights_only=True)
+    except PermissionError:
+        raise PermissionError(f"{path} may not be read: permission denied") from None
+    except Exception:  # zipfile's, pickle's, torch's own, whose advice would be to run what is in it
+        raise ValueError(
+            f"{path} is no model that can be used: it is damaged, or holds more than plain tensors; {expected}"
+        ) from None
+    if not isinstance(kept, dict) or kept.get("format") != FORMAT:
+        raise ValueError(f"{path} is no model that can be used: {expected}")
+    return kept
+
+
+def _card(facts: Any) -> ModelCard:
+    """A card from plain values: lists may have become of tuples."""
+    patch = facts.get("patch")
+    card = ModelCard(
+        **{
+            **facts,
+            "channels": tuple(map(str, facts["channels"])),
+            "classes": tuple(map(str, facts["classes"])),
+            "size": tuple(int(side) for side in facts["size"]),
+            "patch": None if patch is None else tuple(int(side) for side in patch),
+            "mirrors": tuple(map(str, facts.get("mirrors", ()))),
+        }
+    )
+    if len(card.size) != 2 or min(card.size) < 1 or (card.patch is not None and len(card.patch) != 3):
+        raise ValueError(f"slices of {card.size}, patches of {card.patch}")
+    if not card.channels or not card.classes or len(set(card.classes)) < len(card.classes):
+        raise ValueError(f"channels {card.channels}, classes {card.classes}")
+    if card.patch is None and "slices" in card.mirrors:
+        raise ValueError("a model of slices, mirrored along slices")
+    return card
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).strip().splitlines()[0]

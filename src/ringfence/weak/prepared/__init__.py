@@ -1,0 +1,1 @@
+"""The set to train on: its format, its preprocessing, and building it."""

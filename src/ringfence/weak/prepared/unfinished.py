@@ -1,0 +1,178 @@
+"""A folder that is being prepared: what was asked, and for each case that is ready, what it was made from.
+
+``sources.json`` says so, beside the prepared set. A case is written whole or not at all, so that the folder can be
+gone on with at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringfence.files import check_room, checksum, write_text
+from ringfence.weak.datasets.source import Source, SourceCase, Stamp
+from ringfence.weak.prepared.prepared_set import MANIFEST, PERCENTILES, Case, read_prepared
+
+SOURCES: Final = "sources.json"
+LOCK: Final = "preparing.lock"
+SHOWN: Final = 8
+"""Names listed of many."""
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """A case as it is stored.
+
+    Attributes:
+        image: ``[slices, channels, height, width]``.
+        mask: ``[slices, height, width]``, if it has one.
+        shape: of the volume it came from.
+        spacing: of that volume, where known.
+        sources: what tells whether the files it came from have changed.
+    """
+
+    image: NDArray[np.uint8]
+    mask: NDArray[np.uint8] | None
+    shape: tuple[int, int, int]
+    spacing: tuple[float, float, float] | None
+    sources: list[Stamp]
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """The folder, the size of its slices, what was asked, and the cases that are ready."""
+
+    path: Path
+    size: tuple[int, int]
+    asked: Mapping[str, Any]
+    cases: dict[str, dict[str, Any]]
+
+    def ready(self, case: SourceCase, stamps: list[Stamp]) -> Case | None:
+        """The case as an earlier call made it, if from these very files, and still whole."""
+        facts = self.cases.get(case.name)
+        file = self.path / f"{case.name}.npz"
+        if facts is None or facts["sources"] != stamps or not file.exists() or checksum(file) != facts["sha256"]:
+            return None
+        slices, height, width = facts["shape"]
+        spacing = None
+        if facts["spacing"] is not None:
+            depth, row, column = facts["spacing"]
+            spacing = (depth, row, column)
+        shape, masked = (slices, height, width), case.mask is not None
+        return Case(case.name, "train", file.name, facts["sha256"], shape, spacing, masked)
+
+    def keep(self, case: SourceCase, arrays: Arrays) -> Case:
+        """Write a case, then that it is there."""
+        stored = {"image": arrays.image} | ({} if arrays.mask is None else {"mask": arrays.mask})
+        check_room(self.path, sum(array.nbytes for array in stored.values()))
+        (self.path / MANIFEST).unlink(missing_ok=True)  # until it is written anew, this is no prepared set
+        file = self.path / f"{case.name}.npz"
+        unfinished = file.with_name(f".{file.name}.unfinished")
+        try:
+            with unfinished.open("wb") as opened:
+                np.savez_compressed(opened, **stored)  # type: ignore[arg-type]
+            os.replace(unfinished, file)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+        sha256 = checksum(file)
+        facts = {"sha256": sha256, "shape": arrays.shape, "spacing": arrays.spacing, "sources": arrays.sources}
+        self.cases[case.name] = facts
+        self.write()
+        return Case(
+            case.name, "train", file.name, sha256, arrays.shape, arrays.spacing, masked=arrays.mask is not None
+        )
+
+    def write(self) -> None:
+        """Note what was asked and what is ready."""
+        text = json.dumps({"asked": self.asked, "cases": self.cases}, indent=1) + "\n"
+        try:
+            write_text(self.path / SOURCES, text)
+        except PermissionError:
+            raise PermissionError(f"{self.path} cannot be written to: choose another folder") from None
+
+
+def stored_size(path: Path) -> tuple[int, int] | None:
+    """The slices' size in a folder that is being prepared; None if it is new or empty, and any other is refused."""
+    stored = _stored(path)
+    if stored is None:
+        return None
+    height, width = stored["asked"]["size"]
+    return height, width
+
+
+def open_preparing(path: Path, source: Source, size: tuple[int, int]) -> Preparing:
+    """Begin in a new or empty folder, or go on in one where the same was begun; any other is refused, untouched."""
+    asked = {
+        "layout": source.kind,
+        "name": source.name,
+        "size": list(size),
+        "channels": list(source.channels),
+        "classes": list(source.classes),
+        "labels": list(source.labels),
+        "percentiles": list(PERCENTILES),
+    }
+    stored = _stored(path)
+    preparing = Preparing(path, size, asked, stored["cases"] if stored else {})
+    if stored:
+        _check_asked(path, stored["asked"], asked)
+        _check_cases(preparing, source)
+    else:
+        preparing.write()
+    return preparing
+
+
+def _stored(path: Path) -> dict[str, Any] | None:
+    if path.exists() and not path.is_dir():
+        raise FileExistsError(f"{path} is a file; a prepared set needs a folder")
+    file = path / SOURCES
+    if not file.exists():
+        if path.exists() and any(file.name != LOCK for file in path.iterdir()):
+            raise FileExistsError(
+                f"{path} is not empty, and nothing was being prepared in it (there is no {SOURCES}): name a new "
+                "folder. Nothing was changed"
+            )
+        return None
+    try:
+        stored: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        _, _ = stored["asked"]["size"]
+        for facts in stored["cases"].values():
+            _, _, _ = facts["shape"]
+            _, _, _ = facts["sha256"], facts["spacing"], facts["sources"]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"{file} is damaged: name a new folder. Nothing was changed") from None
+    return stored
+
+
+def _check_asked(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    different = [key for key in asked if before.get(key) != asked[key]]
+    if different:
+        words = "; ".join(f"{key} was {before.get(key)}, now {asked[key]}" for key in different)
+        raise FileExistsError(f"{path} holds another preparation ({words}): name a new folder. Nothing was changed")
+
+
+def _check_cases(preparing: Preparing, source: Source) -> None:
+    """Refuse another data set of the same kind, and another split of a set that may have been trained on."""
+    path, names = preparing.path, {case.name for case in source.cases}
+    strangers = sorted(preparing.cases.keys() - names - source.problems.keys())
+    if strangers:
+        raise FileExistsError(
+            f"{path} holds cases that are not in this data set ({', '.join(strangers[:SHOWN])}): name a new "
+            "folder. Nothing was changed"
+        )
+    if not (path / MANIFEST).exists():
+        return
+    before = {case.name: case.split == "validation" for case in read_prepared(path).cases}
+    moved = sorted(name for name in names & before.keys() if before[name] != (name in source.validation))
+    if moved:
+        raise FileExistsError(
+            f"{path} is a prepared set with another split ({', '.join(moved[:SHOWN])} would change sides): name a "
+            "new folder. Nothing was changed"
+        )

@@ -1,0 +1,1 @@
+"""From a task and a method to a trained network."""

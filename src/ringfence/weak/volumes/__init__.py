@@ -1,0 +1,1 @@
+"""Medical volumes in and out, with their geometry."""

@@ -1,0 +1,408 @@
+"""The comparison, end to end at tiny size: measured, kept, resumable, and without a labelled pixel."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rich.console import Console
+
+from ringfence.residuals import at_most
+from ringfence.segmentation import Region
+from ringfence.weak.experiments import compare
+from ringfence.weak.training import fit as training
+from ringfence.weak.experiments.compare import compare_synthetic
+from ringfence.weak.inference.model_file import load_model
+from ringfence.weak.tasks.discs import SyntheticTask, synthetic_task
+from ringfence.weak.training.progress import ProgressBars
+from ringfence.weak.training.run_folder import OneRun
+from ringfence.weak.training.settings import METHODS, SCALES, NetworkSettings, SyntheticSettings
+
+QUIET = Console(quiet=True)
+TINY_NETWORK = NetworkSettings(
+    "torch.nn.Conv2d", {"in_channels": 1, "out_channels": 2, "kernel_size": 5, "padding": 2}
+)
+
+
+def tiny(**changes: object) -> SyntheticSettings:
+    small = SCALES["small"]
+    settings = replace(
+        small,
+        data=replace(small.data, size=24, train=10, validation=5),
+        network=TINY_NETWORK,
+        training=replace(small.training, epochs=3, batch_size=4, device="cpu"),
+    )
+    return replace(settings, **changes)
+
+
+def heeding_ctrl_c() -> None:
+    """What is started in the background of a shell ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def rows(folder: Path, method: str, seed: int = 0) -> list[dict[str, str]]:
+    with (folder / f"seed-{seed}" / method / "metrics.csv").open() as lines:
+        return list(csv.DictReader(lines))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compare_synthetic(tiny(), tmp_path_factory.mktemp("compare") / "run", console=QUIET).path
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_measured_in_every_epoch(finished: Path, method: str) -> None:
+    epochs = rows(finished, method)
+    assert [row["epoch"] for row in epochs] == ["1", "2", "3"]
+    for row in epochs:
+        for measure in (
+            "dice",
+            "train_loss",
+            "satisfaction",
+            "satisfaction/size",
+            "satisfaction/centroid",
+            "worst",
+            "lr",
+        ):
+            assert row[measure] != "", measure
+        assert float(row["seconds_train"]) > 0.0
+        assert 0.0 <= float(row["satisfaction"]) <= 1.0
+    assert epochs[0]["stability"] == ""  # there is nothing before the first epoch
+    assert all(row["stability"] for row in epochs[1:])
+    if method != "full_supervision":
+        assert all(float(row["mean_multiplier/size"]) >= 0.0 for row in epochs)
+
+
+def test_schedules_follow_the_epochs(finished: Path) -> None:
+    settings = tiny()
+    epochs = rows(finished, "log_barrier")
+    assert [float(row["t"]) for row in epochs] == pytest.approx([1.0, 1.1, 1.21])
+    assert [float(row["temperature"]) for row in epochs] == pytest.approx([1.0, 0.1**0.5, 0.1], rel=1e-4)
+    cosine = [settings.training.lr * share for share in (1.0, 0.75, 0.25)]  # (1 + cos(π e/3)) / 2
+    assert [float(row["lr"]) for row in epochs] == pytest.approx(cosine)
+
+
+def test_a_finished_run_keeps_weights_and_pictures_that_load_safely(finished: Path) -> None:
+    folder = finished / "seed-0" / "log_barrier"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "metrics.csv",
+        "model.pt",
+        "pictures.pt",
+        "result.json",
+    ]
+    kept = torch.load(folder / "pictures.pt", weights_only=True)
+    task = synthetic_task(tiny().data, 0)
+    assert torch.equal(kept["image"], task.validation["image"][:, 0])
+    module = training.make_module(tiny(), task, "log_barrier", 0)
+    module.network.load_state_dict(load_model(folder / "model.pt")[0].state_dict())
+    predicted = module.eval()(task.validation["image"]).argmax(dim=1)
+    assert torch.equal(predicted.to(torch.uint8), kept["predicted"])
+    assert json.loads((folder / "result.json").read_text())["epochs"] == 3
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "full_supervision"])
+def test_no_labelled_pixel_is_used(tmp_path: Path, method: str) -> None:
+    """Training masks that are noise, with the bounds of the true ones, give the very same network."""
+
+    def weights(task: SyntheticTask, name: str) -> dict[str, torch.Tensor]:
+        with ProgressBars(QUIET, 1, 3) as bars:
+            training.train(tiny(), task, method, 0, OneRun(tmp_path / name), bars)
+        return load_model(tmp_path / name / "model.pt")[0].state_dict()
+
+    task = synthetic_task(tiny().data, 0)
+    noise = replace(task, train=task.train | {"mask": torch.rand(task.train["mask"].shape) < 0.5})
+    before, after = weights(task, "true"), weights(noise, "noise")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("method", ["lagrangian", "relu_lagrangian", "log_barrier", "full_supervision"])
+def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
+    tmp_path: Path, finished: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tiny(methods=[method, "penalty"])
+
+    class Impatient(ProgressBars):
+        def epoch(self, title: str) -> None:
+            super().epoch(title)
+            seen.append(title)
+            if len(seen) == 2:  # in the middle of the second epoch's end, before its checkpoint
+                raise KeyboardInterrupt
+
+    seen: list[str] = []
+    handler = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch:
+        patch.setattr(compare, "ProgressBars", Impatient)
+        with pytest.raises(KeyboardInterrupt):
+            compare_synthetic(settings, tmp_path / "run", console=QUIET)
+    assert signal.getsignal(signal.SIGINT) is handler  # Ctrl-C works again
+    assert (tmp_path / "run" / "seed-0" / method / "last.ckpt").exists()
+    compare_synthetic(settings, tmp_path / "run", resume=True, console=QUIET)
+    before, after = rows(finished, method), rows(tmp_path / "run", method)
+    for row in (*before, *after):
+        del row["seconds_train"], row["seconds_validation"]
+    assert after == before
+    one, other = (
+        load_model(folder / "seed-0" / method / "model.pt")[0].state_dict()
+        for folder in (finished, tmp_path / "run")
+    )
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert rows(tmp_path / "run", "penalty")
+
+
+def test_a_checkpoint_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper, file = training.WholeCheckpoints(), tmp_path / "last.ckpt"
+    keeper.save_checkpoint({"epoch": 1}, file)
+
+    def interrupted(checkpoint: object, path: Path) -> None:
+        Path(path).write_bytes(b"half of it")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training.torch, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        keeper.save_checkpoint({"epoch": 2}, file)
+    assert torch.load(file, weights_only=True) == {"epoch": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["last.ckpt"]
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    settings = tiny(methods=["penalty"])
+    folder = compare_synthetic(settings, tmp_path / "run", console=QUIET).path / "seed-0" / "penalty"
+    (folder / "result.json").unlink()
+    (folder / "last.ckpt").write_bytes(b"junk")
+    with pytest.raises(
+        ValueError, match=r"last.ckpt is damaged \(\w+\): remove it to train this method from its beginning"
+    ):
+        compare_synthetic(settings, tmp_path / "run", resume=True, console=QUIET)
+
+
+def test_validation_is_not_part_of_an_epochs_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = training.WeakSegmentation.validation_step
+
+    def slow(self: object, *args: object) -> None:
+        time.sleep(0.5)
+        honest(self, *args)
+
+    monkeypatch.setattr(training.WeakSegmentation, "validation_step", slow)
+    folder = compare_synthetic(tiny(methods=["penalty"]), tmp_path / "run", console=QUIET).path
+    row = rows(folder, "penalty")[-1]
+    assert float(row["seconds_validation"]) >= 0.5
+    assert float(row["seconds_train"]) < float(row["seconds_validation"])
+
+
+def test_the_logged_multipliers_are_the_barriers(finished: Path) -> None:
+    """λ of the last epoch, from the formula and the kept weights: per image, whatever the batch."""
+    settings, task = tiny(), synthetic_task(tiny().data, 0)
+    module = training.make_module(settings, task, "log_barrier", 0)
+    module.network.load_state_dict(load_model(finished / "seed-0" / "log_barrier" / "model.pt")[0].state_dict())
+    with torch.no_grad():
+        region = Region(module.eval()(task.validation["image"]))
+    row, t = rows(finished, "log_barrier")[-1], 1.1**2
+    f = task.limits(settings.log_barrier.unit)(region, task.validation)["size"].f.double()
+    expected = torch.where(f <= -1 / t**2, -1 / (t * f), t)
+    assert float(row["mean_multiplier/size"]) == pytest.approx(expected.mean().item(), rel=1e-3)
+    assert float(row["max_multiplier/size"]) == pytest.approx(expected.max().item(), rel=1e-3)
+
+
+def test_a_finished_training_is_not_done_again(tmp_path: Path) -> None:
+    settings = tiny(methods=["penalty"])
+    folder = compare_synthetic(settings, tmp_path / "run", console=QUIET).path
+    files = {path: path.stat().st_mtime_ns for path in (folder / "seed-0").rglob("*") if path.is_file()}
+    compare_synthetic(settings, folder, resume=True, console=QUIET)
+    assert files == {path: path.stat().st_mtime_ns for path in (folder / "seed-0").rglob("*") if path.is_file()}
+
+
+def test_a_seed_has_images_weights_and_an_order_of_its_own(tmp_path: Path) -> None:
+    folder = compare_synthetic(tiny(methods=["penalty"], seeds=[0, 1]), tmp_path / "run", console=QUIET).path
+    assert rows(folder, "penalty", 0)[0]["train_loss"] != rows(folder, "penalty", 1)[0]["train_loss"]
+    one, other = synthetic_task(tiny().data, 0), synthetic_task(tiny().data, 1)
+    assert not torch.equal(one.train["image"], other.train["image"])
+
+
+def test_tensorboard_when_asked(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    settings = tiny(methods=["penalty"], training=replace(tiny().training, tensorboard=True))
+    folder = compare_synthetic(settings, tmp_path / "run", console=QUIET).path
+    assert list((folder / "seed-0" / "penalty").glob("tensorboard/events.out.tfevents.*"))
+
+
+@pytest.mark.parametrize(("epochs", "said"), [(3, [1, 2]), (24, [3, 5, 8, 10, 12, 15, 17, 20, 22])])
+def test_some_lines_a_training_where_there_is_no_terminal(tmp_path: Path, epochs: int, said: list[int]) -> None:
+    settings = tiny(methods=["penalty"], training=replace(tiny().training, epochs=epochs))
+    with (tmp_path / "log").open("w") as log:
+        compare_synthetic(settings, tmp_path / "run", console=Console(file=log))
+    *between, last = (tmp_path / "log").read_text().splitlines()
+    assert [line.partition(", epoch ")[2] for line in between] == [f"{one} of {epochs}" for one in said]
+    assert last.startswith("seed 0, penalty")
+    assert f"{epochs} epochs in" in last
+
+
+def test_bars_with_the_time_left_where_there_is_one(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+        console = Console(file=log, force_terminal=True, width=120)
+        compare_synthetic(tiny(methods=["penalty", "log_barrier"]), tmp_path / "run", console=console)
+    text = (tmp_path / "log").read_text()
+    assert "all epochs" in text
+    assert "6/6" in text
+    assert "seed 0, log barrier: DSC" in text
+
+
+def test_the_time_left_is_that_of_what_is_left() -> None:
+    """Bars move once an epoch, and an epoch may take minutes; what an earlier session did is not this one's pace."""
+    clock = [0.0]
+    bars = ProgressBars(QUIET, trainings=4, epochs=5)
+    bars._progress.get_time = lambda: clock[0]
+    bars._progress.start_task(bars._all)
+    bars.skip()
+    bars.skip()
+    bars.begin("third", done=1)
+    for _ in range(3):
+        clock[0] += 100.0
+        bars.epoch("third")
+    task = bars._progress.tasks[0]
+    assert (task.completed, task.total) == (3, 9)
+    assert task.time_remaining == pytest.approx(600.0, rel=0.01)
+
+
+def change(**values: object) -> SyntheticSettings:
+    settings = tiny()
+    for name, value in values.items():
+        group, _, field = name.partition("__")
+        new = replace(getattr(settings, group), **{field: value}) if field else value
+        settings = replace(settings, **{group: new})
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (change(methods=["log_barier"]), "there is no method 'log_barier'; did you mean 'log_barrier'"),
+        (change(methods=[]), r"methods needs at least one, each once; got \[\]"),
+        (change(seeds=[1, 1]), r"seeds needs at least one, each once; got \[1, 1\]"),
+        (change(seeds=[-1]), "seeds must be from 0 to"),
+        (change(data__radius=13.0), "a disc of radius 13 does not fit an image of 24×24 pixels"),
+        (change(data__radius=0.3), "a disc of radius 0.3 may lie between pixels: give at least 0.707"),
+        (change(data__train=0), "data.train must be above 0, got 0"),
+        (change(data__size_slack=1.5), r"slack is a share from 0 to 1, got 1\.5"),
+        (change(data__centroid_slack=0.0), "data.centroid_slack must be above 0, got 0"),
+        (change(training__epochs=0), "training.epochs must be above 0, got 0"),
+        (change(training__lr=-1.0), r"training.lr must be above 0, got -1\.0"),
+        (change(training__prior=1.0), r"training.prior is a share between 0 and 1, got 1\.0"),
+        (change(log_barrier__temperature=0.0), r"log_barrier.temperature must be above 0, got 0\.0"),
+        (change(log_barrier__t=-1.0), r"log_barrier: t must be positive and finite, got t=-1\.0"),
+        (change(lagrangian__dual_lr=-1.0), "lagrangian: dual_lr must be finite and not negative"),
+        (change(network__class_path="torch.nn.Conv9d"), "torch.nn has no 'Conv9d'; did you mean Conv"),
+        (change(network=NetworkSettings("monai.networks.nets.BasicUNet", {"spatial_dims": 2}), data__size=8, data__radius=2.0), "BasicUNet cannot take images"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_before_there_is_a_folder(
+    settings: SyntheticSettings, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        compare_synthetic(settings, tmp_path / "run", console=QUIET)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU on this machine")
+def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"a GPU was asked for \(cuda\), and torch sees none"):
+        compare_synthetic(change(training__device="cuda"), tmp_path / "run", console=QUIET)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_disk_that_fills_up_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch reports it as a RuntimeError about a stream; the user is told about the disk, and what to do."""
+
+    def full(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0")
+
+    monkeypatch.setattr(training.torch, "save", full)
+    monkeypatch.setattr(
+        compare.shutil,
+        "disk_usage",
+        lambda path: SimpleNamespace(free=10**9 if not list(Path(path).rglob("metrics.csv")) else 0),
+    )
+    with pytest.raises(OSError, match=r"the disk of .*run is full; free some room, then go on with --resume"):
+        compare_synthetic(tiny(methods=["penalty"]), tmp_path / "run", console=QUIET)
+
+
+def test_a_loss_that_explodes_is_said_so(tmp_path: Path) -> None:
+    settings = change(training__lr=3e38, methods=["full_supervision"])
+    with pytest.raises(ValueError, match=r"not finite"):
+        compare_synthetic(settings, tmp_path / "run", console=QUIET)
+
+
+def test_ctrl_c_ends_with_one_message_and_resume_goes_on(tmp_path: Path) -> None:
+    """The real thing: a process, a signal, an exit status, and the command it names."""
+    out = tmp_path / "run"
+    options = ["--methods", "penalty", "--data.size", "24", "--data.train", "40", "--data.validation", "4"]
+    options += ["--training.epochs", "400", "--training.device", "cpu", "--network.class_path", "torch.nn.Conv2d"]
+    options += ["--network.init_args", json.dumps(TINY_NETWORK.init_args)]
+    command = [sys.executable, "-m", "ringfence", "compare", "synthetic"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*command, *options, "--out", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=heeding_ctrl_c,
+    )
+    metrics = out / "seed-0" / "penalty" / "metrics.csv"
+    until = time.monotonic() + 120
+    while not (metrics.exists() and (metrics.parent / "last.ckpt").exists()) and time.monotonic() < until:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert (
+        f"stopped. Every finished epoch is kept; go on with: ringfence compare synthetic --out {out} --resume"
+        in errors
+    )
+    done = len(rows(out, "penalty"))
+    assert 1 <= done < 400
+    from ringfence.cli.compare import SYNTHETIC
+
+    begun, _, _ = SYNTHETIC.parsed(["--out", str(out), "--resume"])
+    assert begun.training.epochs == 400
+    assert begun.methods == ["penalty"]
+    process = subprocess.Popen(
+        [*command, "--out", str(out), "--resume"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=heeding_ctrl_c,
+    )
+    while len(rows(out, "penalty")) <= done and time.monotonic() < until:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    epochs = [int(row["epoch"]) for row in rows(out, "penalty")]
+    assert epochs == list(range(1, len(epochs) + 1))  # it went on, and lost nothing
+    assert len(epochs) > done
+
+
+@pytest.mark.parametrize("method", ["lagrangian", "relu_lagrangian", "augmented_lagrangian"])
+def test_multipliers_begin_where_the_settings_say(method: str) -> None:
+    """Seen from outside: what a limit that is broken by 2 costs before any dual step."""
+    plain = SyntheticSettings()
+    begun = replace(plain, **{method: replace(getattr(plain, method), initial=0.75)})
+    broken = torch.tensor([[2.0]])
+    costs = []
+    for settings in (plain, begun):
+        fence = training.make_fence(method, settings, samples=1)
+        assert fence is not None
+        costs.append(
+            float(fence(size=at_most(broken, 0.0), index=torch.tensor([0]) if "relu" not in method else None))
+        )
+    assert costs[1] - costs[0] == pytest.approx(0.75 * 2.0)

@@ -1,0 +1,103 @@
+"""On a real GPU: CUDA graphs give the loss and the gradient of plain launches, and every method trains there."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rich.console import Console
+
+from prepared_sets import make_prepared
+from ringfence.weak.experiments.compare import compare_synthetic
+from ringfence.weak.tasks.boxes import box_task
+from ringfence.weak.tasks.discs import synthetic_task
+from ringfence.weak.training.box_settings import BoxDataSettings, BoxSettings
+from ringfence.weak.training.fit import make_module
+from ringfence.weak.training.module import WeakSegmentation
+from ringfence.weak.training.settings import METHODS, SCALES, SyntheticSettings
+
+pytestmark = pytest.mark.gpu
+
+
+def settings(**training: object) -> SyntheticSettings:
+    small = SCALES["small"]
+    return replace(
+        small,
+        data=replace(small.data, size=32, train=18, validation=5),
+        training=replace(small.training, **{"epochs": 2, "batch_size": 4, "device": "cuda"} | training),
+    )
+
+
+def rows(folder: Path, method: str) -> list[dict[str, str]]:
+    with (folder / "seed-0" / method / "metrics.csv").open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def on_the_gpu(method: str) -> WeakSegmentation:
+    module = make_module(settings(), synthetic_task(settings().data, 0), method, 0).to("cuda")
+    module._trainer = SimpleNamespace(precision="32-true", current_epoch=0)
+    return module.train()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_replayed_step_is_the_plain_one(method: str) -> None:
+    plain, graphed = on_the_gpu(method), on_the_gpu(method)
+    batches = list(plain.train_dataloader())
+    before = {name: tensor.clone() for name, tensor in graphed.network.state_dict().items()}
+    graphed._capture(batches[0])
+    for name, tensor in graphed.network.state_dict().items():
+        assert torch.equal(tensor, before[name]), f"recording changed {name}"
+    for batch in (batches[1], batches[2]):  # not the one that was recorded
+        losses = [module.training_step(batch, 0) for module in (plain, graphed)]
+        torch.testing.assert_close(losses[1], losses[0], rtol=1e-3, atol=1e-5)
+        for module, loss in zip((plain, graphed), losses, strict=True):
+            module.zero_grad()
+            if loss.requires_grad:
+                loss.backward()
+        for (name, one), other in zip(plain.network.named_parameters(), graphed.network.parameters(), strict=True):
+            if one.grad is not None and other.grad is not None:
+                scale = float(one.grad.abs().max())
+                torch.testing.assert_close(other.grad, one.grad, rtol=1e-2, atol=1e-2 * scale, msg=name)
+    assert not graphed._graphed.fits(batches[-1])  # 18 images: the last batch has two
+
+
+def test_a_replayed_step_on_boxes_is_the_plain_one(tmp_path: Path) -> None:
+    make_prepared(tmp_path, cases=5, shape=(8, 32, 32), classes=2)
+    asked = replace(BoxSettings(), data=BoxDataSettings(str(tmp_path)))
+    asked = replace(asked, training=replace(asked.training, batch_size=8))
+    task = box_task(asked)
+    modules = []
+    for _ in range(2):
+        module = make_module(asked, task, "log_barrier", 0).to("cuda").train()
+        module._trainer = SimpleNamespace(precision="32-true", current_epoch=0)
+        module._varied = None  # both must see the same images
+        modules.append(module)
+    batches = list(modules[0].train_dataloader())
+    modules[1]._capture(batches[0])
+    losses = [module.training_step(batches[1], 0) for module in modules]
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-3, atol=1e-3)
+    for loss in losses:
+        loss.backward()
+    plain, replayed = (
+        torch.cat([weight.grad.flatten() for weight in module.network.parameters()]) for module in modules
+    )
+    # as a whole: a bias before batch norm has no gradient but rounding
+    assert float((replayed - plain).norm()) < 1e-2 * float(plain.norm())
+
+
+@pytest.mark.parametrize("precision", ["32", "bf16"])
+def test_every_method_trains_from_graphs(tmp_path: Path, precision: str) -> None:
+    folder = compare_synthetic(settings(precision=precision), tmp_path / "run", console=Console(quiet=True)).path
+    for method in METHODS:
+        assert all(math.isfinite(float(row["train_loss"])) for row in rows(folder, method))
+
+
+def test_compile_is_an_option(tmp_path: Path) -> None:
+    asked = replace(settings(compile=True), methods=["log_barrier"])
+    folder = compare_synthetic(asked, tmp_path / "run", console=Console(quiet=True)).path
+    assert len(rows(folder, "log_barrier")) == 2
