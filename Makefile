@@ -40,9 +40,9 @@ peers: $(READY)   ## Time a constraint step beside the peers' and write results/
 convergence: $(READY)  ## Solve problems with known optima by every method and write results/core/convergence.* (a minute)
 	$(BIN)/python benchmarks/convergence.py --out results/core
 
-five-seeds: $(READY)  ## The demo with five seeds into results/synthetic/small/ (CPU, 20 minutes)
+five-seeds: $(READY)  ## The demo with five seeds into results/synthetic/comparison/small/ (CPU, 20 minutes)
 	$(BIN)/ringfence compare synthetic --seeds 0 1 2 3 4 --out runs/five-seeds
-	$(BIN)/ringfence report runs/five-seeds --out results/synthetic/small
+	$(BIN)/ringfence report runs/five-seeds --out results/synthetic/comparison/small
 
 pictures: $(READY)  ## Draw the figures of README and docs
 	$(BIN)/python docs/pictures/draw_barrier.py

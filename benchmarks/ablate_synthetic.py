@@ -1,6 +1,7 @@
 """What upsampling, prior and temperature do for the methods of `ringfence compare synthetic`, at the small scale.
 
-    python benchmarks/ablate_synthetic.py --out results/synthetic/ablation-small
+    python benchmarks/ablate_synthetic.py --out results/synthetic/ablation/small
+    python benchmarks/ablate_synthetic.py --rewrite results/synthetic/ablation/small.json  # the table alone
 
 Each row takes one of them away; the methods' own settings stay what they are. Seeds are those of the demo.
 """
@@ -8,8 +9,6 @@ Each row takes one of them away; the methods' own settings stay what they are. S
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
+from records import rewrite, write  # type: ignore[import-not-found]  # beside this script
 from ringfence.environment import commit, environment
 from ringfence.report.comparison import read_comparison
 from ringfence.weak.tasks.discs import synthetic_task
@@ -52,36 +52,27 @@ def main() -> None:
     """Train, and write OUT.json and OUT.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--out", type=Path, required=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--out", type=Path, help="train, and write OUT.json and OUT.md")
+    what.add_argument("--rewrite", nargs="+", type=Path, metavar="FILE.json", help="make their tables anew")
     options = parser.parse_args()
-    where = environment() | {"commit": commit()}
+    if options.rewrite:
+        rewrite(options.rewrite)
+        return
     tasks = {seed: synthetic_task(SCALES["small"].data, seed) for seed in options.seeds}
     found: dict[str, dict[str, list[float]]] = {}
+    record = {
+        "command": f"python benchmarks/ablate_synthetic.py --seeds {' '.join(map(str, options.seeds))}",
+        "seeds": options.seeds,
+        "environment": environment() | {"commit": commit()},
+        "dice_by_seed": found,
+    }
     for name, settings in variants(SCALES["small"]).items():
         found[name] = {}
         for method in METHODS:
             found[name][method] = [dice_of(settings, tasks[seed], method, seed) for seed in options.seeds]
             print(name, method, found[name][method], flush=True)
-        write(options.out, options.seeds, where, found)  # what there is, should the rest be interrupted
-
-
-def write(out: Path, seeds: list[int], where: dict[str, str], found: dict[str, dict[str, list[float]]]) -> None:
-    """Write OUT.json and OUT.md."""
-    command = f"python benchmarks/ablate_synthetic.py --seeds {' '.join(map(str, seeds))}"
-    record = {"command": command, "environment": where, "dice_by_seed": found}
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    lines = [
-        f"`{command}`: DSC of the last epoch at the small scale, mean and each seed; torch {where['torch']}, "
-        f"ringfence at {where['commit']}.",
-        "",
-        f"| | {' | '.join(METHODS)} |",
-        "|---" * (len(METHODS) + 1) + "|",
-    ]
-    for name, methods in found.items():
-        cells = [f"{statistics.fmean(one):.3f} ({', '.join(f'{x:.3f}' for x in one)})" for one in methods.values()]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    out.with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write(options.out, record)  # what there is, should the rest be interrupted
 
 
 def dice_of(settings: SyntheticSettings, task: Any, method: str, seed: int) -> float:

@@ -1,7 +1,7 @@
 """How near every method comes to a known optimum: ``python benchmarks/convergence.py``.
 
 The methods, problems and recipes are those of the tests (tests/registry.py, tests/convex.py), so that
-results/core/convergence.md shows what tests/test_convex.py asserts.
+results/core/convergence.md shows what tests/methods/test_convex.py asserts.
 """
 
 from __future__ import annotations

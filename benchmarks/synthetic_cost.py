@@ -1,9 +1,9 @@
-"""What limits cost in training at the paper's scale: epochs with the base loss alone, and with the terms added.
+"""What constraints cost in training at the paper's scale: epochs with the base loss alone and with terms added.
 
-    python benchmarks/synthetic_cost.py --out results/synthetic/cost
+    python benchmarks/synthetic_cost.py --out results/synthetic/cost/paper
 
-The base loss is cross-entropy; each method's six limits an image are added to it, dual update included (there is no
-extra pass). Trainings are interleaved and the median of the rounds' ratios is reported.
+The base loss is cross-entropy; each method's six constraints an image are added to it, dual update included (there
+is no extra pass). Trainings are interleaved and the median of the rounds' ratios is reported.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import statistics
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -48,7 +49,7 @@ def main() -> None:
         ratios[str(size)] = {name: statistics.median(one[name] / one[BASE] for one in rounds) for name in METHODS}
         seconds[str(size)] = statistics.median(one[BASE] for one in rounds)
         print(size, ratios[str(size)], seconds[str(size)], flush=True)
-    record = {
+    record: dict[str, Any] = {
         "command": f"python benchmarks/synthetic_cost.py --scale {options.scale} --rounds {options.rounds} "
         f"--batch-sizes {' '.join(map(str, options.batch_sizes))}",
         "seed": 0,
@@ -60,11 +61,11 @@ def main() -> None:
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    options.out.with_suffix(".md").write_text(as_markdown(record, ratios), encoding="utf-8")
+    options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
 
 
 def epoch_seconds(settings: SyntheticSettings, task: SyntheticTask, method: str) -> float:
-    """The fastest of three epochs with the base loss and a method's limits (with none, for the base itself)."""
+    """The fastest of three epochs with the base loss and a method's constraints (none, for the base itself)."""
     module = make_module(settings, task, method, seed=0)
     module.supervised = True
     with tempfile.TemporaryDirectory() as folder, quiet_lightning():
@@ -86,18 +87,18 @@ def epoch_seconds(settings: SyntheticSettings, task: SyntheticTask, method: str)
     return min(row["seconds_train"] for row in history.rows)
 
 
-def as_markdown(record: dict[str, object], ratios: dict[str, dict[str, float]]) -> str:
+def as_markdown(record: dict[str, Any]) -> str:
     """The ratios as a table."""
-    facts = environment()
+    facts = record["environment"]
     lines = [
-        "Time of a training epoch with the base loss and six limits an image, over that with the base loss alone:",
+        "Time of a training epoch with the base loss and six constraints an image, over the base loss alone:",
         "",
         f"| batch size | {' | '.join(METHODS)} |",
         "|---" * (len(METHODS) + 1) + "|",
-        *(f"| {size} | {' | '.join(f'{row[name]:.3f}' for name in METHODS)} |" for size, row in ratios.items()),
-        "",
-        f"`{record['command']}`, seed 0, torch {facts['torch']}, {facts['gpu']}, {facts['cpu']}.",
     ]
+    for size, ratios in record["ratio_to_base_by_batch_size"].items():
+        lines.append(f"| {size} | {' | '.join(f'{ratios[name]:.3f}' for name in METHODS)} |")
+    lines += ["", f"`{record['command']}`, seed 0, torch {facts['torch']}, {facts['gpu']}, {facts['cpu']}."]
     return "\n".join(lines) + "\n"
 
 

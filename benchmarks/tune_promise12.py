@@ -1,6 +1,6 @@
 """Train variants of the settings for PROMISE12 one after another, and write what each reached.
 
-    python benchmarks/tune_promise12.py --prepared PREPARED --plan plan.yaml --out results/promise12/tuning
+    python benchmarks/tune_promise12.py --prepared PREPARED --plan plan.yaml --out results/promise12/tuning/NAME
 
 The plan is a YAML file: for each variant a method, and the settings that differ from the defaults, by dotted name:
 
@@ -9,7 +9,11 @@ The plan is a YAML file: for each variant a method, and the settings that differ
 After each variant everything so far is written. On a large GPU several calls side by side, each with some of the
 variants (--only), are faster than one; what they wrote is then made one record:
 
-    python benchmarks/tune_promise12.py --plan plan.yaml --join part-*.json --out results/promise12/tuning
+    python benchmarks/tune_promise12.py --plan plan.yaml --join part-*.json --out results/promise12/tuning/NAME
+
+The table (OUT.md) is made of the record (OUT.json) alone, and can be made anew without training:
+
+    python benchmarks/tune_promise12.py --rewrite results/promise12/tuning/*.json
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
+from records import joined, rewrite, write  # type: ignore[import-not-found]  # beside this script
 from ringfence.environment import commit, environment
 from ringfence.weak.experiments.compare import checked_box_task
 from ringfence.weak.tasks.boxes import BoxTask
@@ -43,18 +48,22 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--prepared", help="the folder that `ringfence prepare` wrote: train")
     what.add_argument("--join", nargs="+", type=Path, help="records of this plan, of several calls: make them one")
-    parser.add_argument("--plan", type=Path, required=True)
+    what.add_argument("--rewrite", nargs="+", type=Path, metavar="FILE.json", help="make their tables anew")
+    parser.add_argument("--plan", type=Path, help="YAML: the variants")
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--seed", type=int, default=100)
-    parser.add_argument("--only", nargs="+", help="names of variants; all of the plan's unless given")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", nargs="+", help="names of variants (default: all of the plan's)")
+    parser.add_argument("--out", type=Path, help="where OUT.json and OUT.md are written")
     options = parser.parse_args()
+    if options.rewrite:
+        rewrite(options.rewrite)
+        return
+    if options.plan is None or options.out is None:
+        parser.error("--prepared and --join need --plan and --out")
     plan: dict[str, dict[str, Any]] = yaml.safe_load(options.plan.read_text(encoding="utf-8"))
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     if options.join:
-        write(
-            options.out, joined([json.loads(part.read_text(encoding="utf-8")) for part in options.join], list(plan))
-        )
+        parts = [json.loads(part.read_text(encoding="utf-8")) for part in options.join]
+        write(options.out, joined(parts, list(plan)))
         return
     base = changed(BoxSettings(), {"data.prepared": options.prepared, "training.epochs": options.epochs})
     record: dict[str, Any] = {
@@ -86,35 +95,6 @@ def main() -> None:
         )
         print(json.dumps(record["variants"][-1]), f"{time.perf_counter() - began:.0f} s", flush=True)
         write(options.out, record)
-
-
-def joined(parts: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
-    """One record of several, in the plan's order; each variant says which commit it was trained with.
-
-    Args:
-        parts: of the same command, seed, and machine.
-        names: of the plan's variants.
-    """
-    first = parts[0]
-    for part in parts[1:]:
-        facts = {key: (value, part["environment"].get(key)) for key, value in first["environment"].items()}
-        facts |= {key: (first[key], part[key]) for key in ("command", "seed")}
-        apart = {key: values for key, values in facts.items() if values[0] != values[1] and key != "commit"}
-        if apart:
-            raise SystemExit(f"these records are not of one kind: {apart}")
-    variants = [{"commit": part["environment"]["commit"]} | one for part in parts for one in part["variants"]]
-    trained = [one["name"] for one in variants]
-    if len(set(trained)) < len(trained):
-        raise SystemExit("a variant is in two of these records: leave one of them out")
-    if set(trained) != set(names):
-        raise SystemExit(f"plan and records differ in {', '.join(sorted(set(trained) ^ set(names)))}")
-    return first | {"variants": sorted(variants, key=lambda one: names.index(one["name"]))}
-
-
-def write(out: Path, record: dict[str, Any]) -> None:
-    """OUT.json and OUT.md."""
-    out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
 
 
 def changed(settings: Any, different: dict[str, Any]) -> Any:
@@ -151,26 +131,6 @@ def epochs(settings: BoxSettings, method: str, seed: int) -> list[dict[str, floa
         train(settings, task, method, seed, run, bars)
         with (run.path / "metrics.csv").open(encoding="utf-8") as lines:
             return [{name: float(value or "nan") for name, value in row.items()} for row in csv.DictReader(lines)]
-
-
-def as_markdown(record: dict[str, Any]) -> str:
-    """The variants as a table."""
-    lines = ["| variant | method | 3D DSC, last fifth (sd) | best epoch | limits that hold |", "|---" * 5 + "|"]
-    lines += [
-        f"| {one['name']}: `{json.dumps(one['settings'])}` | {one['method']} "
-        f"| {one['dice']:.3f} ({one['dice_sd']:.3f}) | {one['best_epoch']:.3f} | {one['satisfaction']:.1%} |"
-        for one in record["variants"]
-    ]
-    facts = record["environment"]
-    commits: dict[str, list[str]] = {}
-    for one in record["variants"]:
-        commits.setdefault(one.get("commit", facts["commit"]), []).append(one["name"])
-    if len(commits) == 1:
-        trained = f"commit {next(iter(commits))}"
-    else:
-        trained = "; ".join(f"commit {commit}: {', '.join(names)}" for commit, names in commits.items())
-    lines += ["", f"`{record['command']}`, torch {facts['torch']}, {facts['gpu']}, {trained}."]
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

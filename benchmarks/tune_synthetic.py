@@ -1,7 +1,8 @@
 """How the methods of `ringfence compare synthetic` were tuned: the same number of settings for each, written down.
 
-    python benchmarks/tune_synthetic.py --scale small --out results/synthetic/tuning-small
-    python benchmarks/tune_synthetic.py --scale paper --epochs 8 --out results/synthetic/tuning-paper
+    python benchmarks/tune_synthetic.py --scale small --out results/synthetic/tuning/small
+    python benchmarks/tune_synthetic.py --scale paper --epochs 8 --out results/synthetic/tuning/paper
+    python benchmarks/tune_synthetic.py --rewrite results/synthetic/tuning/*.json  # the tables alone, no training
 
 Every method has five trainings, with a seed (so images and first weights) that no reported result uses: two with
 its residuals in pixels and in relative units, then three other values of its own parameter in the better unit. A
@@ -20,6 +21,7 @@ from typing import Any
 
 from rich.console import Console
 
+from records import rewrite, write  # type: ignore[import-not-found]  # beside this script
 from ringfence.environment import commit, environment
 from ringfence.report.comparison import read_comparison
 from ringfence.weak.tasks.discs import SyntheticTask, synthetic_task
@@ -53,8 +55,13 @@ def main() -> None:
     parser.add_argument("--scale", choices=list(SCALES), default="small")
     parser.add_argument("--epochs", type=int, help="fewer than the scale has; schedules shrink with them")
     parser.add_argument("--methods", nargs="+", default=list(FIRST), help="tune these anew and keep OUT's others")
-    parser.add_argument("--out", type=Path, required=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--out", type=Path, help="tune, and write OUT.json and OUT.md")
+    what.add_argument("--rewrite", nargs="+", type=Path, metavar="FILE.json", help="make their tables anew")
     options = parser.parse_args()
+    if options.rewrite:
+        rewrite(options.rewrite)
+        return
     where = environment() | {"commit": commit()}  # of the code as it is imported now
     settings = shortened(SCALES[options.scale], options.epochs)
     task = synthetic_task(settings.data, SEED)
@@ -73,9 +80,7 @@ def main() -> None:
         "settings": asdict(settings),
         "trainings": trainings,
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
+    write(options.out, record)
 
 
 def earlier(record: Path, methods: list[str], settings: SyntheticSettings) -> list[dict[str, Any]]:
@@ -112,27 +117,6 @@ def attempt(
         row = read_comparison(folder).rows()[0]
     print(f"{method:<22} {setting} DSC {row.dice:.4f} satisfaction {row.satisfaction:.4f}", flush=True)
     return {"method": method, "setting": setting, "dice": row.dice, "satisfaction": row.satisfaction}
-
-
-def as_markdown(record: dict[str, Any]) -> str:
-    """The record as a table, the best of each method in bold."""
-    best: dict[str, float] = {}
-    for one in record["trainings"]:
-        best[one["method"]] = max(best.get(one["method"], 0.0), one["dice"])
-    lines = [
-        f"Tuning: `{record['command']}`, seed {record['seed']}, {record['settings']['training']['epochs']} epochs, "
-        f"ringfence at {record['environment']['commit']}, torch {record['environment']['torch']}, "
-        f"GPU: {record['environment']['gpu']}. Five trainings a method.",
-        "",
-        "| method | setting | DSC | satisfaction |",
-        "|---|---|---|---|",
-    ]
-    for one in record["trainings"]:
-        setting = ", ".join(f"{key} {value}" for key, value in one["setting"].items())
-        dice = f"{one['dice']:.3f}"
-        dice = f"**{dice}**" if one["dice"] == best[one["method"]] else dice
-        lines.append(f"| {one['method']} | {setting} | {dice} | {one['satisfaction']:.1%} |")
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import numpy as np
 
 from ringfence.files import checksum
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet, Split
+from ringfence.weak.prepared.preprocessing import Preprocessing
 
 
 def make_prepared(
@@ -44,7 +45,7 @@ def make_prepared(
     prepared = PreparedSet(
         folder,
         name,
-        shape[1:],
+        Preprocessing(shape[1:]),
         tuple(f"channel {one}" for one in range(channels)),
         tuple(f"class {one}" for one in range(1, classes + 1)),
         tuple(made),

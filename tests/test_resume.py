@@ -67,12 +67,23 @@ def test_a_state_saved_during_the_papers_pass_goes_on_with_it() -> None:
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("options", [{}, {"shapes": {"a": ()}}])
 def test_a_state_saved_before_the_first_call_loads(name: str, options: dict) -> None:
-    entry = METHODS[name]
-    twin = entry.make(**options)
+    """The twin begins with the method's formula at λ = 0, and goes on as one that was never loaded into."""
+    entry, values = METHODS[name], [0.5, -1.0, 2.0, 0.25]
+    twin, plain = entry.make(**options), entry.make(**options)
     twin.load_state_dict(entry.make(**options).state_dict())
-    for _ in range(2):
-        twin(a=torch.ones(2, requires_grad=True), index=entry.index(torch.arange(2)))
-        twin.step()
+    losses = []
+    for fence in (twin, plain):
+        for _ in range(3):
+            a = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+            losses.append(fence(a=a, index=entry.index(torch.arange(4))).item())
+            fence.step()
+    of_mean = name == "augmented, shared"
+    seen = [sum(values) / 4] * 4 if of_mean else values
+    assert losses[0] == pytest.approx(sum(entry.phi(f, 0.0) for f in seen), rel=1e-12)
+    assert losses[:3] == losses[3:]
+    state, expected = twin.state_dict(), plain.state_dict()
+    assert state.keys() == expected.keys()
+    assert all(torch.equal(value, expected[key]) for key, value in state.items())
 
 
 def test_a_saved_state_does_not_change_while_training_goes_on() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ringfence import lightning as lightning
     from ringfence import segmentation as segmentation
+    from ringfence import weak as weak
     from ringfence.barrier import log_barrier, log_barrier_dual, standard_log_barrier
     from ringfence.certificate import Certificate
     from ringfence.methods import (
@@ -76,7 +77,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("lightning", "segmentation"):
+    if name in ("lightning", "segmentation", "weak"):
         return import_module(f"ringfence.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'ringfence' has no attribute '{name}'")
@@ -87,4 +88,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "Monitor", "lightning", "__version__"]
+    return [*__all__, "Monitor", "lightning", "weak", "__version__"]

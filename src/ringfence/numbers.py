@@ -1,12 +1,10 @@
-"""Checks of a user's numbers: each returns the number, or raises an error that names it."""
+"""Checks of a user's numbers: each returns the number, or raises an error that names it. Needs no torch."""
 
 from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import TypeGuard
-
-from torch import Tensor
+from typing import Any, TypeGuard
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -16,9 +14,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 def positive_number(name: str, number: float) -> float:
     """``number`` as a float if it is positive and finite; otherwise an error that names it."""
-    number = _untensored(number)
-    if not is_number(number):
-        raise TypeError(f"{name} must be a number, got {type(number).__name__}")
+    number = _number(name, number)
     if not 0.0 < number < math.inf:
         raise ValueError(f"{name} must be positive and finite, got {name}={number}")
     return float(number)
@@ -26,15 +22,31 @@ def positive_number(name: str, number: float) -> float:
 
 def not_negative(name: str, number: float) -> float:
     """``number`` as a float if it is finite and >= 0; otherwise an error that names it."""
-    number = _untensored(number)
-    if not is_number(number):
-        raise TypeError(f"{name} must be a number, got {type(number).__name__}")
+    number = _number(name, number)
     if not 0.0 <= number < math.inf:
         raise ValueError(f"{name} must be finite and not negative, got {number}")
     return float(number)
 
 
-def _untensored(number: float) -> float:
-    """A plain number for a tensor of one: what a calculation of t often ends in."""
-    given: object = number
-    return given.item() if isinstance(given, Tensor) and given.ndim == 0 else number
+def fraction(name: str, number: float) -> float:
+    """``number`` as a float if it is from 0 to below 1; otherwise an error that names it."""
+    number = _number(name, number)
+    if not 0.0 <= number < 1.0:
+        raise ValueError(f"{name} is a fraction from 0 to below 1, got {number}")
+    return float(number)
+
+
+def whole_number(name: str, number: int, least: int = 1) -> int:
+    """``number`` if it is a whole number of at least ``least``; otherwise an error that names it."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise ValueError(f"{name} must be a whole number, at least {least}, got {number!r}")
+    return number
+
+
+def _number(name: str, number: Any) -> float:
+    """A plain number, also for a tensor of one: what a calculation of t often ends in."""
+    if getattr(number, "ndim", None) == 0 and hasattr(number, "item"):
+        number = number.item()
+    if not is_number(number):
+        raise TypeError(f"{name} must be a number, got {type(number).__name__}")
+    return number

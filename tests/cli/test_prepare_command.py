@@ -11,8 +11,9 @@ import pytest
 import SimpleITK as sitk  # noqa: N813 - everyone's habit
 
 from ringfence.cli import main
+from ringfence.weak.datasets import LAYOUTS
+from ringfence.weak.prepared import Preprocessing, read_prepared
 from ringfence.weak.prepared import build as prepare_module
-from ringfence.weak.prepared.prepared_set import read_prepared
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def download(tmp_path: Path) -> Path:
     return tmp_path / "src"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["promise12", "--help"], ["folder", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in LAYOUTS)])
 def test_help_needs_no_torch(arguments: list[str]) -> None:
     code = f"import sys\nfrom ringfence.cli import main\ntry:\n    main({['prepare', *arguments]})\nfinally:\n    assert not sys.modules.keys() & {{'torch', 'rich', 'SimpleITK', 'numpy'}}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -45,7 +46,7 @@ def test_a_summary_and_what_to_do_next(download: Path, tmp_path: Path, capsys: p
     for line in (
         "PROMISE12: 3 cases, 6 slices",
         "train       1 case, 2 slices",
-        "validation  2 cases, 4 slices (as given by --validation)",
+        "validation  2 cases, 4 slices (as given)",
         "masks       3 with, 0 without",
         "size        16 × 24",
         "classes     prostate",
@@ -70,7 +71,7 @@ def test_failures_are_listed_and_can_be_skipped(
     assert not (tmp_path / "dst/manifest.json").exists()
     assert main([*command, "--skip-failures"]) == 0
     shown = capsys.readouterr()
-    assert "left out (--skip-failures):" in shown.out
+    assert "left out:" in shown.out
     assert "Case01: " in shown.out
     assert [case.name for case in read_prepared(tmp_path / "dst").cases] == ["Case02"]
 
@@ -79,7 +80,7 @@ def test_failures_are_listed_and_can_be_skipped(
     ("arguments", "message"),
     [
         ([], "which layout?"),
-        (["promise"], "there is no layout 'promise'; there are: promise12, folder"),
+        (["promise"], "there is no layout 'promise'; did you mean 'promise12'?"),
         (["promise12", "{src}", "{src}"], "is inside"),
         (["promise12", "{src}", "{src}/out"], "downloads stay as they are, name another folder"),
         (["promise12", "{src}/none", "{dst}"], "none does not exist"),
@@ -107,12 +108,29 @@ def test_a_wrong_size_is_named(download: Path, tmp_path: Path, capsys: pytest.Ca
     assert not (tmp_path / "dst").exists()
 
 
+def test_percentiles(download: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["prepare", "promise12", str(download), str(tmp_path / "dst"), "--size", "16", "16"]
+    assert main([*command, "--percentiles", "2", "98"]) == 0
+    assert read_prepared(tmp_path / "dst").preprocessing == Preprocessing((16, 16), (2.0, 98.0))
+    capsys.readouterr()
+    assert main(command) == 2
+    message = capsys.readouterr().err
+    assert (
+        "dst holds another preparation (percentiles was [2.0, 98.0], now [0.5, 99.5]): name a new folder" in message
+    )
+    assert main([*command[:3], str(tmp_path / "other"), "--percentiles", "98", "2"]) == 2
+    message = capsys.readouterr().err
+    assert "percentiles are (98.0, 2.0); two are needed, the lower first, between 0 and 100" in message
+    assert len(message.splitlines()) == 1
+    assert not (tmp_path / "other").exists()
+
+
 def test_ctrl_c_says_how_to_go_on(
     download: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*arguments: object, **more: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepare_module, "prepare", stop)
+    monkeypatch.setattr(prepare_module, "prepare_source", stop)
     assert main(["prepare", "promise12", str(download), str(tmp_path / "dst")]) == 130
     assert "the same command again does only what is missing" in capsys.readouterr().err

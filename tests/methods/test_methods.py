@@ -152,10 +152,28 @@ def test_gradients_of_gradients(name: str, count: int) -> None:
     assert smooth.double().mean() > 0.99
 
 
-def test_observe_is_there_for_every_method(entry: Entry) -> None:
-    fence = entry.make()
-    fence.observe(a=torch.ones(4), index=entry.index(INDEX))
-    fence.step()
+def test_a_step_goes_by_what_was_observed_in_place_of_what_the_calls_saw(entry: Entry) -> None:
+    """The calls see residuals that hold, ``observe`` others; constant, so that λ > 0 just where those are violated."""
+    observed = torch.tensor([2.0, -1.0, 0.5, -0.25])
+    fence, plain = entry.make(), entry.make()
+    for _ in range(2):  # a ReLU Lagrangian at intervals moves λ at every second step
+        for one in (fence, plain):
+            one(a=torch.full((4,), -1.0, requires_grad=True), index=entry.index(INDEX))
+        fence.observe(a=observed, index=entry.index(INDEX))
+        fence.step()
+        plain.step()
+    states = fence.state_dict(), plain.state_dict()
+    if not entry.dual:  # nothing is kept of residuals: t and strength go by the number of steps
+        assert states[0].keys() == states[1].keys()
+        assert all(torch.equal(value, states[1][key]) for key, value in states[0].items())
+        return
+    assert not plain.multipliers["a"].any()
+    multipliers = fence.multipliers["a"]
+    if entry.shared:
+        assert multipliers.item() > 0  # the mean of the four is positive, and that of their violations
+    else:
+        rows = multipliers if entry.same_rows else multipliers[INDEX]
+        assert (rows > 0).tolist() == [True, False, True, False]
 
 
 def test_plain_tensors_are_residuals(entry: Entry) -> None:

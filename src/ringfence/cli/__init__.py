@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Final
 
 import ringfence
+from ringfence.cli.parser import Parser
 
 COMMANDS: Final = {
     "prepare": "make a data set of medical volumes, as downloaded, ready to train on",
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="ringfence",
         usage="ringfence [-h] [--version] COMMAND ...",
         description="Hard limits on what a neural network may output: log-barrier extensions and their peers.",
@@ -82,13 +83,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", type=_command, metavar="COMMAND", help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse, but a mistake is answered with the mistake, not with a usage line before it."""
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def _command(name: str) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from shlex import quote
-from typing import Final
+from typing import Any, Final
 
 from ringfence.cli import Interrupted
 from ringfence.cli.experiment import Experiment
 from ringfence.cli.report import written_report
 from ringfence.extras import require
-from ringfence.weak.training.box_settings import BoxCompareSettings
-from ringfence.weak.training.settings import SCALES
+from ringfence.hints import hint
+from ringfence.weak.experiments.settings import BoxCompareSettings, SyntheticSettings
 
 HELP: Final = """usage: ringfence compare TASK [options]
 
@@ -19,34 +19,47 @@ Train every method on one task, alike, and compare them.
 
 tasks:
   synthetic  find the darker of two discs from its size and centroid alone (the paper's first experiment)
-  promise12  find the prostate in MR images from boxes alone (the paper's second); also on data of your own
+  promise12  find the prostate in MR images from boxes alone (the paper's second)
+  boxes      find the objects of any prepared set from boxes alone
 
 ringfence compare TASK --help shows a task's options."""
 
 SYNTHETIC: Final = Experiment(
     "ringfence compare synthetic",
-    """Train five methods and full supervision to find the darker of two discs, given limits on its size and
+    """Train five methods and full supervision to find the darker of two discs, given constraints on its size and
     centroid and not a single labelled pixel; print Dice, satisfaction and stability beside the paper's numbers, and
     draw the curves.""",
     """examples: `ringfence compare synthetic` (minutes on two CPU cores);
-    `ringfence compare synthetic --scale paper` (the paper's size, for a GPU);
+    `ringfence compare synthetic --preset synthetic-paper` (the paper's size, for a GPU);
     `--seeds 0 1 2 --methods log_barrier penalty`; `--log_barrier.t 5`;
     `--print_config > my.yaml` and then `--config my.yaml`; after Ctrl-C, `--out THAT_FOLDER --resume`.""",
-    SCALES["small"],
+    SyntheticSettings,
+    ("synthetic-small", "synthetic-paper"),
     "synthetic",
-    dict(SCALES),
+)
+BOXES: Final = Experiment(
+    "ringfence compare boxes",
+    """Train five methods and full supervision on a prepared set (`ringfence prepare LAYOUT SRC DST`), given boxes
+    and not a single labelled pixel; print Dice by patient, satisfaction and stability, and draw the curves.""",
+    """examples: `ringfence compare boxes --data.prepared DST` (for a GPU); `--preset boxes-small` (without one);
+    `--methods log_barrier full_supervision --seeds 0 1 2`; `--constraints.strips.width 10`;
+    `--print_config > my.yaml` and then `--config my.yaml`; after Ctrl-C, `--out THAT_FOLDER --resume`.""",
+    BoxCompareSettings,
+    ("boxes", "boxes-small", "promise12", "promise12-small"),
+    "boxes",
 )
 PROMISE12: Final = Experiment(
     "ringfence compare promise12",
-    """Train five methods and full supervision on a prepared set (`ringfence prepare promise12 SRC DST`), given
-    boxes and not a single labelled pixel; print Dice by patient, satisfaction and stability beside the paper's
-    numbers, and draw the curves.""",
+    """The same as `ringfence compare boxes`, with the settings of the paper's second experiment, and beside the
+    paper's numbers.""",
     """examples: `ringfence compare promise12 --data.prepared DST` (for a GPU);
-    `--methods log_barrier full_supervision --seeds 0 1 2`; `--limits.strip_width 10`;
+    `--methods log_barrier full_supervision --seeds 0 1 2`; `--constraints.strips.width 10`;
     `--print_config > my.yaml` and then `--config my.yaml`; after Ctrl-C, `--out THAT_FOLDER --resume`.""",
-    BoxCompareSettings(),
+    BoxCompareSettings,
+    ("promise12", "promise12-small", "boxes", "boxes-small"),
     "promise12",
 )
+TASKS: Final[dict[str, Experiment[Any]]] = {"synthetic": SYNTHETIC, "promise12": PROMISE12, "boxes": BOXES}
 
 
 def run(arguments: Sequence[str]) -> str:
@@ -56,20 +69,15 @@ def run(arguments: Sequence[str]) -> str:
             raise ValueError("which task? `ringfence compare synthetic` is the paper's first experiment")
         return HELP
     task, rest = arguments[0], list(arguments[1:])
-    if task not in ("synthetic", "promise12"):
-        raise ValueError(f"there is no task '{task}'; there are: synthetic, promise12")
-    parsed = SYNTHETIC.parsed(rest) if task == "synthetic" else PROMISE12.parsed(rest)
-    folder, resume = parsed[1:]
+    if task not in TASKS:
+        raise ValueError(f"there is no task '{task}'; {hint(task, TASKS)}")
+    settings, folder, resume = TASKS[task].parsed(rest)
     for package in ("pytorch_lightning", "torchmetrics", "monai", "rich", "matplotlib"):
         require(package, "ringfence compare", "train")
-    from ringfence.weak.experiments.compare import compare_boxes, compare_synthetic
+    from ringfence.weak.experiments.compare import compare
 
-    settings = parsed[0]
     try:
-        if isinstance(settings, BoxCompareSettings):
-            compare_boxes(settings, folder, resume=resume)
-        else:
-            compare_synthetic(settings, folder, resume=resume)
+        compare(settings, folder, resume=resume)
     except KeyboardInterrupt:
         # a run that was being added to would go on with more than what was added
         added = ["--methods", *settings.methods, "--seeds", *map(str, settings.seeds)] if resume else []

@@ -42,50 +42,39 @@ def run(arguments: Sequence[str]) -> str:
         raise ValueError(f"--spacing: {options.spacing} must be three lengths above 0")
     for package in ("rich", "monai", "scipy"):
         require(package, "ringfence evaluate", "train")
-    from ringfence.weak.evaluation import match_masks
-
-    pairs, unmatched = match_masks(predicted, truth)
-    out = Path(options.out) if options.out else (predicted / CSV if predicted.is_dir() else None)
-    _check_out(out, options.overwrite)
-
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import Progress
 
     from ringfence.files import write_text
-    from ringfence.weak.evaluation import Scored, Unscored, complete, score_pairs, scores_csv, summarise
+    from ringfence.weak.evaluation import evaluate, scores_csv
 
+    out = Path(options.out) if options.out else (predicted / CSV if predicted.is_dir() else None)
+    _check_out(out, options.overwrite)
     console = Console(stderr=True)
-    found: list[Scored] = []
-    failed = list(unmatched)
-    for result in track(
-        score_pairs(pairs, tuple(options.spacing) if options.spacing else None),
-        "evaluating",
-        total=len(pairs),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ):
-        if isinstance(result, Unscored):
-            failed.append(result)
-        else:
-            found.append(result)
-    scores, ignored = complete(found, labels)
-    if found and not scores:
-        raise ValueError(f"no truth in {truth} has any label; say which there are with --classes or --labels")
-    lines = [_table(summarise(scores), predicted)] if scores else []
-    if ignored:
-        which = ", ".join(map(str, ignored))
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("evaluating", total=None)
+        found = evaluate(
+            predicted,
+            truth,
+            labels=labels,
+            spacing=tuple(options.spacing) if options.spacing else None,
+            each=lambda total: bar.update(task, total=total, advance=1),
+        )
+    scores = found.scores
+    lines = [_table(found.summaries, predicted)] if scores else []
+    if found.ignored:
+        which = ", ".join(map(str, found.ignored))
         why = "no truth has them" if labels is None else "by --classes or --labels"
         lines.append(f"Labels not evaluated ({why}): {which}")
     if out is not None and scores:
         write_text(out, scores_csv(scores))
         lines.append(f"  {out}")
-    if failed:
+    if found.failed:
         if lines:
             print("\n".join(lines), flush=True)
-        total = len(pairs) + len(unmatched)
-        failures = [f"{one.name}: {one.reason}" for one in sorted(failed, key=lambda one: one.name)]
-        raise ValueError("\n  ".join([f"{len(failed)} of {total} cases are not in these scores:", *failures]))
+        total = len({score.case for score in scores}) + len(found.failed)
+        failures = [f"{one.name}: {one.reason}" for one in found.failed]
+        raise ValueError("\n  ".join([f"{len(found.failed)} of {total} cases are not in these scores:", *failures]))
     return "\n".join(lines)
 
 

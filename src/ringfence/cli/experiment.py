@@ -1,22 +1,27 @@
-"""What `ringfence compare` and `ringfence train` share: settings by options and YAML, --out and --resume."""
+"""What `ringfence compare` and `ringfence train` share: presets, options and YAML, --out and --resume."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from ringfence.cli.settings import parse, settings_from, settings_parser
 from ringfence.extras import require
-from ringfence.weak.training.settings import ExperimentSettings, NetworkSettings
+from ringfence.weak.experiments.parsing import parse, settings_from, settings_parser
+from ringfence.weak.experiments.presets import about_preset, from_preset
+from ringfence.weak.experiments.settings import ExperimentSettings
+from ringfence.weak.training.methods import method_named
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
 Kind = TypeVar("Kind", bound=ExperimentSettings)
+CLASSES: Final = ("network", "optimiser", "schedule")
+"""Groups with a class_path and its init_args."""
+CONSTRAINTS: Final = "--constraints."
 
 
 @dataclass(frozen=True)
@@ -27,65 +32,64 @@ class Experiment(Generic[Kind]):
         prog: the command.
         description: what it does, for its help.
         epilog: examples, for its help.
-        defaults: its settings where nothing is given.
+        kind: its settings.
+        presets: those it can begin from, the default first.
         folder: the beginning of the name of a folder in ``runs/``, where --out is not given.
-        scales: other settings to begin from, by the name that --scale takes.
         words: what follows the command's name, for the line of usage.
     """
 
     prog: str
     description: str
     epilog: str
-    defaults: Kind
+    kind: type[Kind]
+    presets: tuple[str, ...]
     folder: str
-    scales: dict[str, Kind] | None = None
     words: str = "[options]"
 
     def parsed(self, arguments: Sequence[str]) -> tuple[Kind, Path, bool]:
         """The settings that the arguments give, where results go, and whether a run goes on."""
         require("yaml", self.prog, "train")
         # The defaults of everything else depend on these, so they are looked for before the rest is parsed.
-        scale = str(given(arguments, "scale") or next(iter(self.scales))) if self.scales else None
-        if self.scales and scale not in self.scales:
-            raise ValueError(f"scale: there is no scale '{scale}'; there are: {', '.join(self.scales)}")
+        register_methods(arguments)
+        preset = str(given(arguments, "preset") or self.presets[0])
+        if preset not in self.presets:
+            from_preset(self.kind, preset)  # says what there is, if there is none of that name
+            raise ValueError(f"preset '{preset}' is not for {self.prog}; these are: {', '.join(self.presets)}")
         resume = str(given(arguments, "resume")).lower() == "true"
-        defaults = self.scales[scale] if self.scales and scale else self.defaults
-        if resume:
-            defaults = self._begun(given(arguments, "out"))
-        class_path = given(arguments, "network.class_path")
-        if class_path is not None and class_path != defaults.network.class_path:
-            # the arguments are another network's
-            defaults = replace(defaults, network=NetworkSettings(str(class_path), {}))
+        defaults = self._begun(given(arguments, "out")) if resume else from_preset(self.kind, preset)
+        for group in CLASSES:  # the arguments of one class are not those of another
+            before = getattr(defaults, group)
+            class_path = given(arguments, f"{group}.class_path")
+            if class_path is not None and class_path != before.class_path:
+                defaults = replace(defaults, **{group: replace(before, class_path=class_path, init_args={})})
         words = [
             "--resume=true" if one == "--resume" and after not in ("true", "false") else one
             for one, after in zip_longest(arguments, arguments[1:])
         ]
+        words, changes = constraint_changes(words)
         options = parse(self._parser(defaults), words)
-        if (getattr(options, "scale", None), options.resume) != (scale, resume):
+        if (options.preset, options.resume) != (preset, resume):
             raise ValueError(
-                "scale and resume can be set on the command line or in the file of --config, not deeper"
+                "preset and resume can be set on the command line or in the file of --config, not deeper"
             )
         if options.out == "":
             raise ValueError("--out needs the name of a folder")
-        name = f"{self.folder}-{scale}" if scale else self.folder
-        folder = Path(options.out or f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}")
-        return settings_from(type(self.defaults), options), folder, resume
+        if changes:
+            options.constraints = with_changes(options.constraints, changes)
+        folder = Path(options.out or f"runs/{self.folder}-{datetime.now():%Y%m%d-%H%M%S}")
+        return settings_from(self.kind, options), folder, resume
 
     def _parser(self, defaults: Kind) -> ArgumentParser:
         parser = settings_parser(self.prog, " ".join(self.description.split()), defaults, self.epilog, self.words)
-        if self.scales:
-            parser.add_argument(
-                "--scale",
-                default=next(iter(self.scales)),
-                metavar="|".join(self.scales),
-                help="which settings the options below begin from",
-            )
         parser.add_argument(
-            "--out",
-            type=str | None,
-            default=None,
-            metavar="FOLDER",
-            help="a new folder; one in runs/ unless given",
+            "--preset",
+            default=self.presets[0],
+            metavar="|".join(self.presets),
+            help="settings that the options below begin from. "
+            + " ".join(f"{name}: {about_preset(name)}" for name in self.presets),
+        )
+        parser.add_argument(
+            "--out", type=str | None, default=None, metavar="FOLDER", help="a new folder; default: one in runs/"
         )
         more = ", or with more methods or seeds" if hasattr(defaults, "seeds") else ""
         parser.add_argument(
@@ -103,9 +107,74 @@ class Experiment(Generic[Kind]):
             raise ValueError("--resume needs --out FOLDER: which run should go on?")
         from ringfence.weak.training.run_folder import CONFIG, stored_config
 
-        stored_config(Path(out))
-        parser = settings_parser(self.prog, "", self.defaults)
-        return settings_from(type(self.defaults), parse(parser, ["--config", str(Path(out) / CONFIG)]))
+        stored = stored_config(Path(out))
+        for method in _listed(stored.get("methods") or stored.get("method")):
+            method_named(method)
+        if "limits" in stored:
+            raise ValueError(
+                f"--resume: the run in {out} was begun by an older ringfence, whose settings differ: "
+                "`ringfence report` still reads it; begin a new one with --out"
+            )
+        parser = settings_parser(self.prog, "", self.kind())
+        return settings_from(self.kind, parse(parser, ["--config", str(Path(out) / CONFIG)]))
+
+
+def register_methods(arguments: Sequence[str]) -> None:
+    """Import the methods that are named by their class paths: their settings become options."""
+    named = [*_after(arguments, "--method"), *_after(arguments, "--methods")]
+    for file in _files(arguments):
+        content = _read_yaml(file)
+        if isinstance(content, dict):
+            named += [*_listed(content.get("method")), *_listed(content.get("methods"))]
+    for name in named:
+        if "." in name:
+            method_named(name)
+
+
+def constraint_changes(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """The arguments without ``--constraints.NAME`` and ``--constraints.NAME.SETTING``, and what these say."""
+    import yaml
+
+    rest: list[str] = []
+    changes: dict[str, Any] = {}
+    words = iter(arguments)
+    for word in words:
+        if not word.startswith(CONSTRAINTS):
+            rest.append(word)
+            continue
+        key, equals, text = word[len(CONSTRAINTS) :].partition("=")
+        text = text if equals else next(words, "")
+        name, _, setting = key.partition(".")
+        try:
+            value = yaml.safe_load(text) if text else None
+        except yaml.YAMLError as error:
+            raise ValueError(f"--constraints.{key}: {' '.join(str(error).split())}") from None
+        if setting:
+            before = changes.get(name)
+            changes[name] = {**(before if isinstance(before, dict) else {}), **_nested(setting, value)}
+        else:
+            changes[name] = value if isinstance(value, dict) else None
+            if value is not None and not isinstance(value, dict):
+                raise ValueError(f"--constraints.{name}: settings such as '{{width: 3}}', {{}} or null; got {text}")
+    return rest, changes
+
+
+def with_changes(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Constraints with some of their settings changed, and more or fewer of them."""
+    changed = dict(asked)
+    for name, value in changes.items():
+        if value is None:
+            changed.pop(name, None)
+            continue
+        before = dict(changed.get(name) or {})
+        inner = {**before.get("init_args", {}), **value.pop("init_args", {})} if "init_args" in value else None
+        changed[name] = before | value | ({} if inner is None else {"init_args": inner})
+    return changed
+
+
+def _nested(setting: str, value: Any) -> dict[str, Any]:
+    first, _, rest = setting.partition(".")
+    return {first: _nested(rest, value) if rest else value}
 
 
 def given(arguments: Sequence[str], name: str) -> Any:
@@ -126,6 +195,24 @@ def given(arguments: Sequence[str], name: str) -> Any:
         if content is not None:
             return content
     return None
+
+
+def _after(arguments: Sequence[str], option: str) -> list[str]:
+    """The values that follow an option."""
+    values: list[str] = []
+    for place, argument in enumerate(arguments):
+        if argument.startswith(f"{option}="):
+            values.append(argument.partition("=")[2])
+        elif argument == option:
+            for value in arguments[place + 1 :]:
+                if value.startswith("-"):
+                    break
+                values.append(value)
+    return values
+
+
+def _listed(value: Any) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else [] if value is None else [str(value)]
 
 
 def _files(arguments: Sequence[str]) -> list[Path]:

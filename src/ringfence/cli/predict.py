@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringfence.cli import Interrupted
 from ringfence.extras import require
 
 if TYPE_CHECKING:
-    from ringfence.weak.inference.predictor import Failure, Prediction
+    from ringfence.weak.inference.export import Failure, Prediction
 
 DESCRIPTION = """Segment new images with a model that `ringfence train` wrote. Images may have any
 in-plane size; masks have the same, with exactly their geometry, in their format."""
-
-OPTIONS = ("probabilities", "overlays", "largest", "flips")
-"""That decide what is written."""
 
 EPILOG = """examples:
   ringfence predict runs/mine/model.pt scans/ masks/
@@ -37,55 +33,49 @@ def run(arguments: Sequence[str]) -> str:
     for package in ("rich", "monai", *(["matplotlib"] if options.overlays else [])):
         require(package, "ringfence predict", "train")
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import Progress
 
-    from ringfence.files import checksum
-    from ringfence.weak.inference.image_cases import check_channels, find_cases
-    from ringfence.weak.inference.model_file import load_model
-    from ringfence.weak.inference.predictor import Failure, Output, Prediction, Predictor, predict_cases
+    from ringfence.weak.inference.export import predict
+    from ringfence.weak.inference.model import load_model
 
-    network, card = load_model(options.checkpoint, options.trust)
-    predictor = Predictor(network, card, device=options.device, flips=options.flips, batch=options.batch)
-    cases = find_cases(Path(options.images))
-    check_channels(cases, card)
-    out = Output(Path(options.out), options.probabilities, options.overlays, options.largest)
-    asked = {
-        "CHECKPOINT": checksum(Path(options.checkpoint)),
-        "IMAGES": str(Path(options.images).resolve()),
-        "options": " ".join(name for name in OPTIONS if getattr(options, name)),
-    }
-    out.open(asked)
-    left = out.missing(cases)
-    before = len(cases) - len(left)
-    console = Console(stderr=True)
-    results: list[Prediction | Failure] = []
-    try:
-        for result in track(
-            predict_cases(left, predictor, out),
-            f"predicting on {predictor.device.type}",
-            total=len(left),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        ):
-            results.append(result)
-    except KeyboardInterrupt:
-        done = before + sum(isinstance(result, Prediction) for result in results)
-        raise Interrupted(
-            f"{done} of {len(cases)} cases are finished in {out.folder}; the same command again does the others"
-        ) from None
-    made = [result for result in results if isinstance(result, Prediction)]
-    failed = [result for result in results if isinstance(result, Failure)]
-    text = _summary(made, before, len(cases), out.folder)
-    if failed:
-        print(text, flush=True)
+    model = load_model(
+        options.checkpoint, device=options.device, flips=options.flips, batch=options.batch, trust=options.trust
+    )
+    console, finished = Console(stderr=True), 0
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"predicting on {model.predictor.device.type}", total=None)
+
+        def each(result: Prediction | Failure, total: int) -> None:
+            nonlocal finished
+            finished += 1
+            bar.update(task, total=total, advance=1)
+
+        try:
+            done = predict(
+                model,
+                options.images,
+                options.out,
+                probabilities=options.probabilities,
+                overlays=options.overlays,
+                largest=options.largest,
+                each=each,
+            )
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"What is finished in {options.out} stays ({finished} case{'s' * (finished != 1)} of this call); "
+                "the same command again does the others"
+            ) from None
+    if done.failed:
+        print(replace(done, failed=(), before=done.before), flush=True)
         raise ValueError(
             "\n  ".join(
-                [f"{len(failed)} of {len(cases)} cases failed:", *(f"{one.name}: {one.reason}" for one in failed)]
+                [
+                    f"{len(done.failed)} of {done.cases} cases failed:",
+                    *(f"{one.name}: {one.reason}" for one in done.failed),
+                ]
             )
         )
-    out.close()
-    return text
+    return str(done)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -117,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         "--no-flips",
         action="store_false",
         dest="flips",
-        help="do not average over mirror images, even if the model was judged so: less work, often a bit worse",
+        help="do not average over flips, even if the model was judged so: less work, often a bit worse",
     )
     parser.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one"
@@ -134,20 +124,3 @@ def _parser() -> argparse.ArgumentParser:
         help="import the model's network from here, if it is neither MONAI's nor torch's: that runs its code",
     )
     return parser
-
-
-def _summary(made: Sequence[Prediction], before: int, cases: int, folder: Path) -> str:
-    """What was found in each case, and where the masks are."""
-    width = max((len(one.name) for one in made), default=0)
-    lines = [f"  {one.name:<{width}}  {_found(one)}" for one in made]
-    earlier = f", {before} of them before" if before else ""
-    return "\n".join([*lines, f"{before + len(made)} of {cases} cases segmented in {folder}{earlier}"])
-
-
-def _found(one: Prediction) -> str:
-    """Voxels of each class, and millilitres where they are known."""
-    parts = []
-    for name, count in one.voxels.items():
-        volume = f" ({count * math.prod(one.spacing) / 1000:.1f} ml)" if one.spacing else ""
-        parts.append(f"{name} {count:,} voxels{volume}" if count else f"{name}: nothing found")
-    return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""`ringfence train CONFIG`: one model from boxes, for `ringfence predict`."""
+"""`ringfence train [CONFIG]`: one model from boxes, for `ringfence predict`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from typing import Final
 from ringfence.cli import Interrupted
 from ringfence.cli.experiment import Experiment
 from ringfence.extras import require
-from ringfence.weak.training.box_settings import TrainSettings
+from ringfence.weak.experiments.settings import TrainSettings
 
 TRAIN: Final = Experiment(
     "ringfence train",
     """Train a segmentation model on a prepared set (`ringfence prepare`) from boxes, without a single mask; the
-    model is for `ringfence predict`.""",
-    """examples: `ringfence train configs/promise12.yaml --data.prepared PREPARED`;
+    model is for `ringfence predict`. CONFIG is a YAML file, or the name of a preset.""",
+    """examples: `ringfence train --data.prepared PREPARED` (for a GPU);
+    `ringfence train boxes-small --data.prepared PREPARED` (without one);
     `ringfence train --data.prepared PREPARED --data.boxes boxes.csv --out runs/mine`;
+    `--constraints.compactness {} --constraints.strips.width 3`;
     `--print_config > my.yaml` and then `ringfence train my.yaml`; after Ctrl-C, `--out THAT_FOLDER --resume`.""",
-    TrainSettings(),
+    TrainSettings,
+    ("boxes", "boxes-small", "promise12", "promise12-small"),
     "train",
-    words="[CONFIG] [options]",
+    "[CONFIG] [options]",
 )
 
 
@@ -33,17 +36,17 @@ def run(arguments: Sequence[str]) -> str:
             raise ValueError(
                 f"{words[0]} is a folder, and CONFIG a YAML file; give a prepared set by --data.prepared {words[0]}"
             )
-        words[:1] = ["--config", words[0]]
+        words[:1] = ["--preset" if words[0] in TRAIN.presets else "--config", words[0]]
     elif not words:
-        raise ValueError("train on what? `ringfence train CONFIG`, or --data.prepared FOLDER; see --help")
+        raise ValueError("train on what? `ringfence train --data.prepared FOLDER`; see --help")
     settings, folder, resume = TRAIN.parsed(words)
     for package in ("pytorch_lightning", "torchmetrics", "monai", "rich"):
         require(package, "ringfence train", "train")
-    from ringfence.weak.experiments.compare import train_on_boxes
+    from ringfence.weak.experiments.train import train
     from ringfence.weak.inference.model_file import TRUSTED
 
     try:
-        model = train_on_boxes(settings, folder, resume=resume)
+        model = train(settings, folder, resume=resume).model_file
     except KeyboardInterrupt:
         raise Interrupted(
             f"Every finished epoch is kept; go on with: ringfence train --out {quote(str(folder))} --resume"

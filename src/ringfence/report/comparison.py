@@ -5,21 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import math
-import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-TITLES: Final = {
-    "lagrangian": "Standard Lagrangian",
-    "relu_lagrangian": "ReLU Lagrangian",
-    "penalty": "Penalty",
-    "log_barrier": "Log-barrier extension",
-    "full_supervision": "Full supervision",
-    "augmented_lagrangian": "Augmented Lagrangian (ours)",
-}
+from ringfence.weak.training.methods import METHODS, title_of
+from ringfence.weak.training.metrics import MEASURES
+from ringfence.weak.training.run_folder import ENVIRONMENT, METRICS, stored_config
+
 PAPER: Final = {
     "synthetic": {
         "lagrangian": (0.005, 0.014),
@@ -50,8 +45,7 @@ class Row:
         dice: mean Dice.
         spread: standard deviation over the last epochs, averaged over seeds: the paper's.
         between_seeds: standard deviation of the seeds' means; NaN for a single seed.
-        satisfaction: share of validation limits that hold.
-        stability: of those that held an epoch before, the share that still do.
+        measures: means of everything that was measured, by its name in ``MEASURES``.
         seconds: of a training epoch, dual update included, validation apart: the median.
         seeds: how many.
         epochs: how many the shortest of its trainings has: fewer than planned while it is going on.
@@ -61,8 +55,7 @@ class Row:
     dice: float
     spread: float
     between_seeds: float
-    satisfaction: float
-    stability: float
+    measures: dict[str, float]
     seconds: float
     seeds: int
     epochs: int
@@ -70,7 +63,7 @@ class Row:
     @property
     def title(self) -> str:
         """The name a reader knows it by."""
-        return TITLES.get(self.method, self.method)
+        return title_of(self.method)
 
 
 @dataclass(frozen=True)
@@ -109,6 +102,12 @@ class Comparison:
         """The seeds, in order."""
         return sorted({seed for seeds in self.epochs.values() for seed in seeds})
 
+    @property
+    def measured(self) -> list[str]:
+        """Which of ``MEASURES`` the trainings have, in the table's order."""
+        columns = {name for seeds in self.epochs.values() for rows in seeds.values() for name in rows[-1]}
+        return [name for name in MEASURES if name in columns]
+
     def rows(self) -> list[Row]:
         """The table, a row for each method."""
         return [self._row(method, seeds) for method, seeds in self.epochs.items()]
@@ -121,8 +120,9 @@ class Comparison:
             dice=_mean(means),
             spread=_mean(statistics.pstdev([row["dice"] for row in tail]) for tail in tails),
             between_seeds=statistics.stdev(means) if len(means) > 1 else math.nan,
-            satisfaction=_mean(row["satisfaction"] for tail in tails for row in tail),
-            stability=_mean(row["stability"] for tail in tails for row in tail),
+            measures={
+                name: _mean(row[name] for tail in tails for row in tail if name in row) for name in self.measured
+            },
             seconds=statistics.median(row["seconds_train"] for rows in seeds.values() for row in rows),
             seeds=len(seeds),
             epochs=min(len(rows) for rows in seeds.values()),
@@ -133,9 +133,9 @@ def read_comparison(path: str | Path) -> Comparison:
     """Read a folder that ``ringfence compare`` wrote; trainings that have not finished an epoch are left out."""
     path = Path(path)
     found: dict[str, dict[int, list[Epoch]]] = {}
-    for method in TITLES:
-        for file in sorted(path.glob(f"seed-*/{method}/metrics.csv"), key=_seed):
-            found.setdefault(method, {})[_seed(file)] = _read(file)
+    files = sorted(path.glob(f"seed-*/*/{METRICS}"), key=lambda file: (_place(file.parent.name), _seed(file)))
+    for file in files:
+        found.setdefault(file.parent.name, {})[_seed(file)] = _read(file)
     if not found:
         raise FileNotFoundError(f"{path} holds no comparison: there is no seed-*/METHOD/metrics.csv in it")
     return Comparison(path, found, _planned(path), _task(path))
@@ -143,7 +143,7 @@ def read_comparison(path: str | Path) -> Comparison:
 
 def _task(path: Path) -> str:
     """The task that the run's environment names; runs of the first version do not, and are synthetic."""
-    file = path / "environment.json"
+    file = path / ENVIRONMENT
     try:
         return str(json.loads(file.read_text(encoding="utf-8")).get("task", "synthetic"))
     except (OSError, ValueError, AttributeError):
@@ -151,11 +151,17 @@ def _task(path: Path) -> str:
 
 
 def _planned(path: Path) -> int | None:
-    """``training.epochs`` of the run's config, found without a YAML library: the report needs none otherwise."""
-    file = path / "config.yaml"
-    text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-    found = re.search(r"^training:\n(?: .*\n)*?  epochs: (\d+)$", text, re.MULTILINE)
-    return int(found[1]) if found else None
+    """``training.epochs`` of the run's config; None if nobody says."""
+    try:
+        epochs = stored_config(path)["training"]["epochs"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return epochs if isinstance(epochs, int) else None
+
+
+def _place(method: str) -> tuple[int, str]:
+    """Where a method comes in the table: those of the registry in its order, then others by name."""
+    return (list(METHODS).index(method) if method in METHODS else len(METHODS)), method
 
 
 def _seed(file: Path) -> int:
@@ -173,7 +179,8 @@ def _read(file: Path) -> list[Epoch]:
                 for row in csv.DictReader(lines)
             ]
         for row in rows:
-            _ = row["epoch"], row["dice"], row["satisfaction"], row["stability"], row["seconds_train"]
+            _ = row["epoch"], row["satisfaction"], row["seconds_train"]
+            row.setdefault("dice", math.nan)
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{file} is damaged: {error}; it should be as `ringfence compare` wrote it") from None
     if not rows:

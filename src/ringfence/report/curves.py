@@ -8,22 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ringfence.extras import require
-from ringfence.report.comparison import TITLES, Comparison, Epoch
+from ringfence.report.comparison import Comparison, Epoch
+from ringfence.weak.training.methods import colour_of, title_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS: Final = {
-    "lagrangian": "#8c8c8c",
-    "relu_lagrangian": "#e69f00",
-    "penalty": "#0072b2",
-    "log_barrier": "#c0272d",
-    "full_supervision": "#2a9d5c",
-    "augmented_lagrangian": "#9467bd",
-}
 PANELS: Final = (
-    ("satisfaction", "Satisfied limits"),
-    ("stability", "Satisfied limits that stay so"),
+    ("satisfaction", "Satisfied constraints"),
+    ("stability", "Satisfied constraints that stay so"),
     ("dice", "Validation DSC"),
 )
 
@@ -39,9 +32,9 @@ def curves_figure(comparison: Comparison, path: str | Path) -> Figure:
         for method, seeds in comparison.epochs.items():
             epochs, low, mean, high = _over_seeds(list(seeds.values()), measure)
             marker = "o" if len(epochs) == 1 else None  # a line of one point is nothing
-            axes.plot(epochs, mean, color=COLOURS[method], label=TITLES[method], linewidth=1.8, marker=marker)
+            axes.plot(epochs, mean, color=colour_of(method), label=title_of(method), linewidth=1.8, marker=marker)
             if len(seeds) > 1:
-                axes.fill_between(epochs, low, high, color=COLOURS[method], alpha=0.18, linewidth=0)
+                axes.fill_between(epochs, low, high, color=colour_of(method), alpha=0.18, linewidth=0)
         axes.set(title=title, xlabel="epoch", ylim=(-0.02, 1.02), xlim=(1, max(comparison.length, 2)))
         axes.grid(color="0.9")
         axes.set_axisbelow(True)
@@ -58,7 +51,7 @@ def _over_seeds(
     """Epochs, and the lowest, mean and highest value over seeds; where it is undefined everywhere, nothing."""
     epochs, low, mean, high = [], [], [], []
     for rows in zip(*seeds, strict=False):  # the epochs that all seeds have
-        values = [row[measure] for row in rows if not math.isnan(row[measure])]
+        values = [row[measure] for row in rows if not math.isnan(row.get(measure, math.nan))]
         if values:
             epochs.append(rows[0]["epoch"])
             low.append(min(values))

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from ringfence.extras import require
-from ringfence.report.comparison import TITLES, Comparison
+from ringfence.report.comparison import Comparison
+from ringfence.weak.experiments.outputs import PICTURES_FILE
+from ringfence.weak.training.methods import title_of
 
 GREEN: Final = (0.15, 0.8, 0.25)
 RED: Final = (0.85, 0.15, 0.15)
@@ -64,7 +66,7 @@ def _files(comparison: Comparison) -> dict[str, Path]:
     """Predictions by method, of the seed that has most of them, the first of these."""
     most: dict[str, Path] = {}
     for seed in comparison.seeds:
-        files = {m: comparison.path / f"seed-{seed}" / m / "pictures.pt" for m in comparison.epochs}
+        files = {m: comparison.path / f"seed-{seed}" / m / PICTURES_FILE for m in comparison.epochs}
         found = {method: file for method, file in files.items() if file.exists()}
         most = found if len(found) > len(most) else most
     return most
@@ -78,7 +80,7 @@ def _rows(comparison: Comparison) -> tuple[list[tuple[str, Tensor]], Tensor]:
     first = next(iter(kept.values()))
     return [
         ("Truth", first["truth"]),
-        *((TITLES[method], one["predicted"]) for method, one in kept.items()),
+        *((title_of(method), one["predicted"]) for method, one in kept.items()),
     ], first["image"]
 
 

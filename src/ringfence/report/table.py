@@ -8,13 +8,14 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from ringfence.report.comparison import Comparison, Row
+from ringfence.weak.training.metrics import MEASURES
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+DICE: Final = "dice"
 BASE: Final = "full_supervision"
 """What epoch times are multiples of."""
-HEADINGS: Final = ("Method", "DSC", "paper's DSC", "satisfaction", "stability", "epoch time")
 
 
 def table_csv(comparison: Comparison) -> str:
@@ -24,11 +25,13 @@ def table_csv(comparison: Comparison) -> str:
     writer.writerow(
         [
             *("method", "seeds", "dice", "dice_sd_last_epochs", "dice_sd_between_seeds"),
-            *("satisfaction", "stability", "seconds_per_epoch", "paper_dice", "paper_dice_sd"),
+            *(name for name in comparison.measured if name != DICE),
+            *("seconds_per_epoch", "paper_dice", "paper_dice_sd"),
         ]
     )
     for row in comparison.rows():
-        measured = (row.dice, row.spread, row.between_seeds, row.satisfaction, row.stability, row.seconds)
+        others = [value for name, value in row.measures.items() if name != DICE]
+        measured = (row.dice, row.spread, row.between_seeds, *others, row.seconds)
         paper = comparison.paper.get(row.method, (math.nan, math.nan))
         numbers = [("" if math.isnan(value) else f"{value:.6g}") for value in (*measured, *paper)]
         writer.writerow([row.method, row.seeds, *numbers])
@@ -37,7 +40,8 @@ def table_csv(comparison: Comparison) -> str:
 
 def table_markdown(comparison: Comparison) -> str:
     """The table for a README, with what the numbers are below it."""
-    lines = [f"| {' | '.join(HEADINGS)} |", "|" + "---|" * len(HEADINGS)]
+    headings = _headings(comparison)
+    lines = [f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
     lines += [f"| {' | '.join(cells)} |" for cells in _cells(comparison)]
     return "\n".join(lines) + f"\n\n{caption(comparison)}\n"
 
@@ -49,7 +53,7 @@ def table_terminal(comparison: Comparison) -> Table:
     synthetic = comparison.task == "synthetic"
     title = "Two discs, from sizes and centroids alone" if synthetic else f"{comparison.task}, from boxes alone"
     table = Table(title=title, caption=caption(comparison))
-    for place, heading in enumerate(HEADINGS):
+    for place, heading in enumerate(_headings(comparison)):
         table.add_column(heading, justify="left" if place == 0 else "right", no_wrap=place > 0)
     for cells, row in zip(_cells(comparison), comparison.rows(), strict=True):
         table.add_row(*cells, style="bold" if row.method == "log_barrier" else None)
@@ -67,10 +71,15 @@ def caption(comparison: Comparison) -> str:
     which = "2D, per validation image" if comparison.task == "synthetic" else "3D, per validation patient"
     others = " The paper's network, images and batch are others." if comparison.paper else ""
     return (
-        f"DSC: {which}; mean (sd) of {epochs}, {over}. Satisfaction: validation limits that "
-        "hold; stability: of those that held an epoch before, the share that still do. Epoch time: training with "
-        f"the dual update, as a multiple of full supervision's.{others}"
+        f"DSC: {which}; mean (sd) of {epochs}, {over}. Satisfaction: validation constraints "
+        "that hold; stability: of those that held an epoch before, the fraction that still do. Epoch time: training "
+        f"with the dual update, as a multiple of full supervision's.{others}"
     )
+
+
+def _headings(comparison: Comparison) -> list[str]:
+    others = [MEASURES[name].title for name in comparison.measured if name != DICE]
+    return ["Method", MEASURES[DICE].title, "paper's DSC", *others, "epoch time"]
 
 
 def _cells(comparison: Comparison) -> list[list[str]]:
@@ -81,8 +90,7 @@ def _cells(comparison: Comparison) -> list[list[str]]:
             _title(row, comparison),
             _dice(row),
             "{:.3f} ({:.3f})".format(*comparison.paper[row.method]) if row.method in comparison.paper else "–",
-            _percent(row.satisfaction),
-            _percent(row.stability),
+            *(MEASURES[name].text(value) for name, value in row.measures.items() if name != DICE),
             "–" if math.isnan(base) else f"{row.seconds / base:.2f} ×",
         ]
         for row in rows
@@ -102,7 +110,3 @@ def _dice(row: Row) -> str:
         return "–"
     between = "" if math.isnan(row.between_seeds) else f" ± {row.between_seeds:.3f}"
     return f"{row.dice:.3f}{between} ({row.spread:.3f})"
-
-
-def _percent(share: float) -> str:
-    return "–" if math.isnan(share) else f"{100.0 * share:.1f} %"

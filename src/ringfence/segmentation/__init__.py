@@ -1,5 +1,8 @@
 """What can be measured, differentiably, on a segmentation network's output."""
 
-from ringfence.segmentation.region import Region, Strips
+from ringfence.segmentation.neighbours import boundary_length, contact
+from ringfence.segmentation.region import Region
+from ringfence.segmentation.slanted import pairs_of
+from ringfence.segmentation.strips import Strips
 
-__all__ = ["Region", "Strips"]
+__all__ = ["Region", "Strips", "boundary_length", "contact", "pairs_of"]

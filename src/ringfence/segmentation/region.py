@@ -1,33 +1,25 @@
-"""Sizes, centroids, strips and what lies outside a box: all from sums of one probability map along its axes."""
+"""Sizes, centroids, strips and what lies outside boxes: all from sums of one probability map along its axes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
-from typing import Final, NamedTuple, final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar, final
 
 import torch
 from torch import Tensor
 
 from ringfence.barrier import computing_dtype
 from ringfence.numbers import positive_number
+from ringfence.segmentation.boxes import checked_boxes, checked_margin, covered, places_within
+from ringfence.segmentation.neighbours import boundary_length
+from ringfence.segmentation.running import RunningSums
+from ringfence.segmentation.slanted import slanted_strips
+from ringfence.segmentation.strips import Strips, checked_width, straight_strips
+
+T = TypeVar("T")
 
 ALMOST_NOTHING: Final = 1e-6
 """Pixels: added to the size where a centroid divides by it, so that an empty map has its centroid in the middle."""
-
-
-class Strips(NamedTuple):
-    """Strips across boxes, along every axis: ``rf.at_least(sums, widths, mask=mask)`` is the tightness prior.
-
-    Attributes:
-        sums: ``[batch, classes, axes, strips]``: the probability mass of each strip.
-        widths: likewise: how many pixels wide it is, the last one of a box perhaps less than the others.
-        mask: likewise, bool: False where a box has no more strips.
-    """
-
-    sums: Tensor
-    widths: Tensor
-    mask: Tensor
 
 
 @final
@@ -61,42 +53,47 @@ class Region:
             self.probabilities = scaled.sigmoid()
         else:
             self.probabilities = _chosen(scaled.softmax(dim=1), self.classes)
+        self._known: dict[str, Any] = {}
+        self._running = RunningSums(self.probabilities)  # of what is asked for, once it is
 
     @property
     def axes(self) -> int:
         """How many axes space has."""
         return self.probabilities.ndim - 2
 
-    @cached_property
+    @property
     def sums(self) -> tuple[Tensor, ...]:
         """For each axis, the map summed over all the others: ``[batch, classes, length of the axis]``."""
-        return tuple(self._summed_but(axis, None) for axis in range(self.axes))
+        return self._once("sums", lambda: tuple(self._summed_but(axis, None) for axis in range(self.axes)))
 
-    @cached_property
+    @property
     def size(self) -> Tensor:
         """V, in pixels: ``[batch, classes]``."""
-        return self.sums[0].sum(dim=-1)
+        return self._once("size", lambda: self.sums[0].sum(dim=-1))
 
-    @cached_property
+    @property
     def centroid(self) -> Tensor:
         """C, in pixel indices: ``[batch, classes, axes]``; the middle of the image for an empty map."""
-        size = self.size + ALMOST_NOTHING
-        places = []
-        for along in self.sums:
-            length = along.shape[-1]
-            middle = (length - 1) / 2
-            # measured from the middle: more exact, and 0 when there is nothing
-            offset = torch.arange(length, device=along.device, dtype=along.dtype) - middle
-            places.append(middle + (along * offset).sum(dim=-1) / size)
-        return torch.stack(places, dim=-1)
+        return self._once("centroid", lambda: _centroid(self.sums, self.size))
+
+    @property
+    def boundary(self) -> Tensor:
+        """The length of the boundary in pixels' sides (its area in pixels' faces, in 3-D): ``[batch, classes]``."""
+        return self._once("boundary", lambda: boundary_length(self.probabilities, self.axes))
 
     def outside(self, boxes: Tensor) -> Tensor:
-        """The probability mass outside each box, in pixels: ``[batch, classes]``; all of it if start = stop.
+        """The probability mass outside all boxes of a class, in pixels: ``[batch, classes]``.
 
         Args:
-            boxes: integers ``[batch, classes, axes, 2]``: first pixel and one past the last, along every axis.
+            boxes: integers ``[batch, classes, axes, 2]``: first pixel and one past the last, along every axis; no
+                box if start = stop. Or several boxes of a class, ``[batch, classes, objects, axes, 2]``, of which
+                some may be empty and some overlap.
         """
-        inside = self._inside(boxes)
+        checked_boxes(boxes, self.probabilities.shape)
+        if _several(boxes):
+            free = ~covered(boxes, self.probabilities.shape[2:])
+            return (self.probabilities * free).flatten(2).sum(dim=-1)
+        inside = self._inside(_first_of(boxes))
         rest, total = self.probabilities, torch.zeros_like(self.size)
         # Axis by axis, what lies beyond the box along it: a sum of positive terms, where size minus inside would
         # cancel to noise, perhaps negative, just when the constraint is nearly met.
@@ -107,8 +104,38 @@ class Region:
             rest = (rest * within).sum(dim=-1)
         return total
 
+    def inside(self, boxes: Tensor) -> Tensor:
+        """The probability mass within each box, in pixels: ``[batch, classes]`` or ``[batch, classes, objects]``.
+
+        Args:
+            boxes: as for ``outside``; 0 for an empty one.
+        """
+        checked_boxes(boxes, self.probabilities.shape)
+        if _several(boxes):
+            return self._running.within(boxes.long(), ()).to(self.probabilities.dtype)
+        rest = self.probabilities
+        for within in reversed(self._inside(_first_of(boxes))):
+            rest = (rest * _along_last(within, rest.ndim - 3)).sum(dim=-1)
+        return rest.view(boxes.shape[:-2])
+
+    def sizes(self, boxes: Tensor) -> Tensor:
+        """V_b, the mass in box b plus the mass outside all boxes of its class: ``[batch, classes, objects]``.
+
+        That is all of the class that is in no other box alone, and just V if there is but one box.
+
+        Args:
+            boxes: integers ``[batch, classes, objects, axes, 2]``, as for ``outside``; an empty one has
+                what is outside and no more.
+        """
+        checked_boxes(boxes, self.probabilities.shape)
+        if boxes.ndim != 5:
+            raise ValueError(f"sizes needs boxes [batch, classes, objects, axes, 2], got {list(boxes.shape)}")
+        if not _several(boxes):
+            return self.size.unsqueeze(-1)
+        return self.inside(boxes) + self.outside(boxes).unsqueeze(-1)
+
     def strips(self, boxes: Tensor, width: int = 5, margin: Tensor | None = None) -> Strips:
-        """The mass in strips of ``width`` pixels across each box, parallel to its sides.
+        """The mass in strips of ``width`` pixels across each box, parallel to its sides and within it.
 
         Each must hold at least its width if the box is tight: any line across it meets the object.
 
@@ -118,23 +145,55 @@ class Region:
             margin: int64 ``[batch, axes]``, >= 0: how much too wide a box may be at each of its two ends along an
                 axis; there are no strips there, but those elsewhere go through all of the box.
         """
-        if isinstance(width, bool) or not isinstance(width, int) or width < 1:
-            raise ValueError(f"width must be a whole number of pixels, at least 1, got {width!r}")
-        inside = self._inside(boxes)
-        most = max(-(-length // width) for length in self.probabilities.shape[2:])
-        sums, widths = [], []
-        for axis, length in enumerate(self.probabilities.shape[2:]):
-            along = self._summed_but(axis, inside)
-            start, stop = boxes[..., axis, 0, None], boxes[..., axis, 1, None]
-            if margin is not None:
-                start, stop = start + margin[:, None, axis, None], stop - margin[:, None, axis, None]
-            place = start + torch.arange(most * width, device=along.device)
-            present = place < stop
-            taken = along.gather(-1, place.clamp(max=length - 1)) * present
-            sums.append(taken.unflatten(-1, (most, width)).sum(dim=-1))
-            widths.append(present.unflatten(-1, (most, width)).sum(dim=-1))
-        pixels = torch.stack(widths, dim=2)
-        return Strips(torch.stack(sums, dim=2), pixels.to(self.probabilities.dtype), pixels > 0)
+        width = checked_width(width)
+        checked_boxes(boxes, self.probabilities.shape)
+        if margin is not None:
+            checked_margin(margin, self.probabilities.shape)
+        if not _several(boxes):
+            inside = self._inside(_first_of(boxes))
+            along = [self._summed_but(axis, inside) for axis in range(self.axes)]
+            strips = straight_strips(along, _first_of(boxes), width, margin)
+            return strips if boxes.ndim == 4 else Strips(*(one.unsqueeze(2) for one in strips))
+        along = [self._running.within(boxes.long(), (axis,)) for axis in range(self.axes)]
+        along = [places.expand(-1, -1, boxes.shape[2], -1) for places in along]
+        return self._as_measured(straight_strips(along, boxes, width, margin))
+
+    def slanted_strips(self, boxes: Tensor, angle: float, width: int = 5, margin: Tensor | None = None) -> Strips:
+        """The mass in strips of ``width`` lines across each box, which drift by tan(angle) per pixel.
+
+        Each must hold at least its width if the box is tight and the object connected through pixels' faces: a line
+        from one side of the box to the opposite one meets it. Strips are ``[batch, classes, pairs, strips]``, or
+        ``[batch, classes, objects, pairs, strips]``, for the ordered pairs of axes (a, b) that ``pairs_of`` lists:
+        across axis a, drifting along it on the way along b.
+
+        Args:
+            boxes: as for ``outside``.
+            angle: degrees, 0 < |angle| <= 45.
+            width: lines, >= 1; the last strip of a box has as many as are left.
+            margin: as for ``strips``: lines keep off both ends of the box along a.
+        """
+        width = checked_width(width)
+        checked_boxes(boxes, self.probabilities.shape)
+        if margin is not None:
+            checked_margin(margin, self.probabilities.shape)
+        each = boxes.long() if boxes.ndim == 5 else boxes.long().unsqueeze(2)
+        strips = self._as_measured(slanted_strips(self._running, each, angle, width, margin))
+        return strips if boxes.ndim == 5 else Strips(*(one.squeeze(2) for one in strips))
+
+    def _once(self, name: str, compute: Callable[[], T]) -> T:
+        """What ``compute`` gave when first asked: a cached_property that torch.compile can trace.
+
+        (That of Python 3.11 and before takes a lock, at which a compiled graph breaks.)
+        """
+        if name not in self._known:
+            self._known[name] = compute()
+        known: T = self._known[name]
+        return known
+
+    def _as_measured(self, strips: Strips) -> Strips:
+        """From float64, in which running sums are, to the probabilities' own dtype."""
+        dtype = self.probabilities.dtype
+        return Strips(strips.sums.to(dtype), strips.widths.to(dtype), strips.mask)
 
     def _summed_but(self, axis: int, inside: list[Tensor] | None) -> Tensor:
         """The map summed over every axis but one, over the inside of the boxes if given."""
@@ -152,20 +211,28 @@ class Region:
     def _inside(self, boxes: Tensor) -> list[Tensor]:
         """For each axis, 1 at the places within the box and 0 elsewhere: ``[batch, classes, length]``."""
         space = self.probabilities.shape[2:]
-        expected = (*self.probabilities.shape[:2], self.axes, 2)
-        if not isinstance(boxes, Tensor) or boxes.is_floating_point() or tuple(boxes.shape) != expected:
-            kind = f"{boxes.dtype} {list(boxes.shape)}" if isinstance(boxes, Tensor) else type(boxes).__name__
-            raise ValueError(
-                f"boxes must be integers of shape [batch, classes, axes, 2] = {list(expected)}: first pixel and "
-                f"one past the last along every axis; got {kind}"
-            )
-        _check_boxes(boxes, space)
-        inside = []
-        for axis, length in enumerate(space):
-            place = torch.arange(length, device=boxes.device)
-            within = (place >= boxes[..., axis, 0, None]) & (place < boxes[..., axis, 1, None])
-            inside.append(within.to(self.probabilities))
-        return inside
+        return [places_within(boxes, axis, length).to(self.probabilities) for axis, length in enumerate(space)]
+
+
+def _centroid(sums: tuple[Tensor, ...], size: Tensor) -> Tensor:
+    size = size + ALMOST_NOTHING
+    places = []
+    for along in sums:
+        length = along.shape[-1]
+        middle = (length - 1) / 2
+        # measured from the middle: more exact, and 0 when there is nothing
+        offset = torch.arange(length, device=along.device, dtype=along.dtype) - middle
+        places.append(middle + (along * offset).sum(dim=-1) / size)
+    return torch.stack(places, dim=-1)
+
+
+def _several(boxes: Tensor) -> bool:
+    return boxes.ndim == 5 and boxes.shape[2] > 1
+
+
+def _first_of(boxes: Tensor) -> Tensor:
+    """The only box of each class, without an axis for objects."""
+    return boxes[:, :, 0] if boxes.ndim == 5 else boxes
 
 
 def _chosen(maps: Tensor, classes: tuple[int, ...]) -> Tensor:
@@ -190,18 +257,3 @@ def _checked_classes(classes: Sequence[int] | None, channels: int) -> tuple[int,
             f"got {list(wanted)}"
         )
     return wanted
-
-
-def _check_boxes(boxes: Tensor, space: torch.Size) -> None:
-    """On the CPU, where looking costs nothing: within the image, and start <= stop."""
-    if boxes.device.type != "cpu" or torch.compiler.is_compiling():
-        return
-    start, stop = boxes[..., 0], boxes[..., 1]
-    broken = (start < 0) | (start > stop) | (stop > torch.tensor(space))
-    if bool(broken.any()):
-        place = broken.nonzero()[0].tolist()
-        low, high = boxes[tuple(place)].tolist()
-        raise ValueError(
-            f"box [{low}, {high}) of image {place[0]}, class {place[1]}, axis {place[2]} is not within "
-            f"0 <= start <= stop <= {space[place[2]]}"
-        )

@@ -1,9 +1,151 @@
 """The application: training image segmentation from cheap labels instead of full masks.
 
-- files in: volumes, metaimage, orientation, sources/ -> prepare, preparing -> prepared (a set to train on)
-- weak labels: labels (sizes, centroids); annotations/ (boxes and sizes, from masks or files)
-- tasks: task; synthetic, synthetic_task; box_task, box_rows, varying (augmentation, patches)
-- training: settings, box_settings -> compare (checks; one training or many) -> training -> module
-- around it: networks, graphs, batches, history, progress, run_folder
-- files out: model_file -> predict, image_cases; evaluate
+>>> from ringfence import weak
+>>> trained = weak.train(settings, "runs/mine")          # from boxes
+>>> found = trained.load().predict(image, spacing)       # arrays in, mask and probabilities out
+
+The rooms, each of which imports only those before it:
+
+- volumes       medical files in and out, with their geometry
+- datasets      layouts as downloaded (PROMISE12, nnU-Net, Decathlon): one a file
+- prepared      the set to train on: its format, its preprocessing, and building it
+- annotations   boxes and sizes: from masks, CSV, JSON, COCO
+- constraints   what can be asked of a region: one kind a file
+- tasks         what is learnt: boxes of a prepared set, or the paper's discs
+- training      settings, the registry of methods, augmentation, data, module, metrics
+- inference     model file, predictor, masks as arrays and as files
+- experiments   one model (train) or every method (compare), from settings and presets
+- evaluation    masks against the truth
+
+Names are imported when first touched, so that a command's help does not load torch.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ringfence.weak.constraints.case import CaseSamples
+    from ringfence.weak.constraints.constraint import Constraint, Targets, Unit
+    from ringfence.weak.constraints.motion import Motion
+    from ringfence.weak.constraints.registry import kinds, make_constraints
+    from ringfence.weak.datasets import Layout, Source, SourceCase, SourceVolume
+    from ringfence.weak.evaluation import Evaluation, evaluate
+    from ringfence.weak.experiments.compare import compare
+    from ringfence.weak.experiments.presets import from_file, from_preset, preset_names
+    from ringfence.weak.experiments.settings import BoxCompareSettings, SyntheticSettings, TrainSettings
+    from ringfence.weak.experiments.train import train
+    from ringfence.weak.experiments.trained import Trained
+    from ringfence.weak.inference.export import Predictions, predict
+    from ringfence.weak.inference.model import Model, Segmentation, load_model
+    from ringfence.weak.prepared import PreparedSet, Preprocessing, prepare, prepare_source, read_prepared
+    from ringfence.weak.tasks.boxes import box_task
+    from ringfence.weak.tasks.discs import disc_task
+    from ringfence.weak.tasks.settings import BoxDataSettings, DiscSettings
+    from ringfence.weak.tasks.task import Task
+    from ringfence.weak.training.augmentation import Augmentation
+    from ringfence.weak.training.data import Samples, SegmentationData
+    from ringfence.weak.training.methods import ConstrainedSettings, MethodSettings, Setup, register
+    from ringfence.weak.training.module import WeakSegmentation
+    from ringfence.weak.training.settings import (
+        AugmentSettings,
+        NetworkSettings,
+        OptimiserSettings,
+        ScheduleSettings,
+        TrainingSettings,
+    )
+
+_HOMES = {
+    "constraints.case": ("CaseSamples",),
+    "constraints.constraint": ("Constraint", "Targets", "Unit"),
+    "constraints.motion": ("Motion",),
+    "constraints.registry": ("kinds", "make_constraints"),
+    "datasets": ("Layout", "Source", "SourceCase", "SourceVolume"),
+    "evaluation": ("Evaluation", "evaluate"),
+    "experiments.compare": ("compare",),
+    "experiments.presets": ("from_file", "from_preset", "preset_names"),
+    "experiments.settings": ("BoxCompareSettings", "SyntheticSettings", "TrainSettings"),
+    "experiments.train": ("train",),
+    "experiments.trained": ("Trained",),
+    "inference.export": ("Predictions", "predict"),
+    "inference.model": ("Model", "Segmentation", "load_model"),
+    "prepared": ("PreparedSet", "Preprocessing", "prepare", "prepare_source", "read_prepared"),
+    "tasks.boxes": ("box_task",),
+    "tasks.discs": ("disc_task",),
+    "tasks.settings": ("BoxDataSettings", "DiscSettings"),
+    "tasks.task": ("Task",),
+    "training.augmentation": ("Augmentation",),
+    "training.data": ("Samples", "SegmentationData"),
+    "training.methods": ("ConstrainedSettings", "MethodSettings", "Setup", "register"),
+    "training.module": ("WeakSegmentation",),
+    "training.settings": (
+        "AugmentSettings",
+        "NetworkSettings",
+        "OptimiserSettings",
+        "ScheduleSettings",
+        "TrainingSettings",
+    ),
+}
+
+__all__ = [
+    "AugmentSettings",
+    "Augmentation",
+    "BoxCompareSettings",
+    "BoxDataSettings",
+    "CaseSamples",
+    "ConstrainedSettings",
+    "Constraint",
+    "DiscSettings",
+    "Evaluation",
+    "Layout",
+    "MethodSettings",
+    "Model",
+    "Motion",
+    "NetworkSettings",
+    "OptimiserSettings",
+    "Predictions",
+    "PreparedSet",
+    "Preprocessing",
+    "Samples",
+    "ScheduleSettings",
+    "Segmentation",
+    "SegmentationData",
+    "Setup",
+    "Source",
+    "SourceCase",
+    "SourceVolume",
+    "SyntheticSettings",
+    "Targets",
+    "Task",
+    "TrainSettings",
+    "Trained",
+    "TrainingSettings",
+    "Unit",
+    "WeakSegmentation",
+    "box_task",
+    "compare",
+    "disc_task",
+    "evaluate",
+    "from_file",
+    "from_preset",
+    "kinds",
+    "load_model",
+    "make_constraints",
+    "predict",
+    "prepare",
+    "prepare_source",
+    "preset_names",
+    "read_prepared",
+    "register",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"ringfence.weak.{home}"), name)
+    raise AttributeError(f"module 'ringfence.weak' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -7,11 +7,12 @@ measures, else in voxels; infinite where one of the two is empty, and not a numb
 from __future__ import annotations
 
 import csv
+import html
 import io
 import math
 import statistics
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -92,6 +93,84 @@ class Summary:
     unit: Unit
     lost: int
     other_unit: int
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """How good a folder of masks is.
+
+    Attributes:
+        scores: of every case and label.
+        failed: cases without scores, and why.
+        ignored: labels that were found and not evaluated.
+    """
+
+    scores: tuple[Score, ...]
+    failed: tuple[Unscored, ...] = ()
+    ignored: tuple[int, ...] = ()
+
+    @property
+    def summaries(self) -> list[Summary]:
+        """A summary for each label."""
+        return summarise(self.scores)
+
+    @property
+    def dice(self) -> dict[int, float]:
+        """The mean Dice of each label."""
+        return {one.label: mean_sd(one.dice)[0] for one in self.summaries}
+
+    def __str__(self) -> str:
+        lines = [
+            f"label {one.label}: Dice {mean_sd(one.dice)[0]:.3f} over {len(one.dice)} cases, worst {one.worst} "
+            f"{min(one.dice):.3f}; HD95 {mean_sd(one.hd95)[0]:.2f} {one.unit}"
+            for one in self.summaries
+        ]
+        return "\n".join([*lines, *(f"not scored: {one.name}: {one.reason}" for one in self.failed)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        cells = [
+            (one.case, one.label, f"{one.dice:.3f}", f"{one.hd95:.2f} {one.unit}", one.predicted, one.true)
+            for one in self.scores
+        ]
+        head = "".join(f"<th>{name}</th>" for name in ("case", "label", "Dice", "HD95", "predicted", "true"))
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(str(one))}</td>' for one in row)}</tr>" for row in cells)
+        return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def evaluate(
+    predicted: str | Path,
+    truth: str | Path,
+    *,
+    labels: Sequence[int] | None = None,
+    spacing: Spacing | None = None,
+    each: Callable[[int], None] = lambda total: None,
+) -> Evaluation:
+    """Score masks against the truth: 3D Dice and HD95 of every case.
+
+    Args:
+        predicted: a mask, or a folder of masks.
+        truth: the true mask, or a folder of them; files are matched by name.
+        labels: which to evaluate; default: those in any truth.
+        spacing: millimetres along z, y, x, for files whose headers say 1 1 1.
+        each: called after every case, with the number of cases.
+    """
+    if spacing is not None and not all(math.isfinite(step) and step > 0 for step in spacing):
+        raise ValueError(f"spacing: {list(spacing)} must be three lengths above 0")
+    pairs, unmatched = match_masks(Path(predicted), Path(truth))
+    found: list[Scored] = []
+    failed = list(unmatched)
+    for result in score_pairs(pairs, spacing):
+        if isinstance(result, Unscored):
+            failed.append(result)
+        else:
+            found.append(result)
+        each(len(pairs))
+    scores, ignored = complete(found, labels)
+    if found and not scores:
+        raise ValueError(f"no truth in {truth} has any label; say which there are with --classes or --labels")
+    return Evaluation(tuple(scores), tuple(sorted(failed, key=lambda one: one.name)), tuple(ignored))
 
 
 def match_masks(predicted: Path, truth: Path) -> tuple[list[Pair], list[Unscored]]:
@@ -270,7 +349,7 @@ def _labels(volume: Volume) -> NDArray[np.uint8]:
 def _case(file: Path) -> str:
     name = volume_name(file)
     if name is None:
-        raise ValueError(f"{file} is no volume: it should end in .mhd, .mha, .nii or .nii.gz")
+        raise ValueError(f"{file} is not a volume: it should end in .mhd, .mha, .nii or .nii.gz")
     return name[: -len(TRUE)] if name.lower().endswith(TRUE) else name
 
 

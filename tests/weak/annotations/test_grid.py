@@ -11,8 +11,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 
-from ringfence.segmentation import Region
 from ringfence.weak.annotations import (
     BoxAnnotation,
     SizeAnnotation,
@@ -23,7 +23,8 @@ from ringfence.weak.annotations import (
     place_volume_boxes,
     place_volume_sizes,
 )
-from ringfence.weak.prepared.prepared_set import Case, resized_labels
+from ringfence.weak.prepared import Case
+from ringfence.weak.prepared.preprocessing import resized_labels
 
 
 def case(shape: tuple[int, int, int]) -> Case:
@@ -46,10 +47,11 @@ def test_a_scaled_box_is_the_smallest_around_the_exact_one(drawn: Any) -> None:
     placed = place_boxes([BoxAnnotation("A", 1, 2, low, high)], case((3, *native)), size, 2)
     for axis in range(2):
         scale = Fraction(size[axis], native[axis])
-        start, stop = placed[1, 1, axis].tolist()
+        start, stop = placed[1, 1, 0, axis].tolist()
         assert 0 <= start < stop <= size[axis]
         assert start <= low[axis] * scale < start + 1
         assert stop - 1 < high[axis] * scale <= stop
+    assert placed.shape == (3, 2, 1, 2, 2)
     placed[1, 1] = 0
     assert not placed.any()
 
@@ -69,9 +71,10 @@ def test_what_is_in_the_box_is_in_it_after_resizing(data: Any) -> None:
         mask[(0, *(data.draw(st.integers(0, side - 1)) for side in native))] = 1
     tight = boxes_from_masks(torch.from_numpy(mask == 1)[:, None])
     placed = place_boxes(annotations_from_boxes("A", tight.numpy()), case((1, *native)), size, 1)
-    small = torch.from_numpy(resized_labels(mask, size) == 1)[:, None]
-    logits = torch.cat([~small, small], dim=1).double() * 2000 - 1000
-    assert float(Region(logits).outside(torch.from_numpy(placed))) == 0.0
+    small = resized_labels(mask, size)[0]
+    for (top, bottom), (left, right) in placed[0, 0]:
+        small[top:bottom, left:right] = 0
+    assert not small.any()
     if native == size:
         assert placed.tolist() == tight.tolist()
 
@@ -91,42 +94,96 @@ def test_slices_boxes_make_the_volumes_box(data: Any) -> None:
     size = (2 * shape[1], shape[2])
     by_slices = place_volume_boxes(annotations_from_boxes("A", slices), case(shape), size, 2)
     given_whole = place_volume_boxes(annotations_from_boxes("A", volume), case(shape), size, 2)
-    assert by_slices.tolist() == given_whole.tolist() == (volume * [[[1], [2], [1]]]).tolist()
+    assert by_slices.tolist() == given_whole.tolist() == (volume * [[1], [2], [1]]).tolist()
 
 
 def test_a_slanted_object_goes_from_its_first_to_its_last_row() -> None:
     notes = [BoxAnnotation("A", place, 1, (place, 3), (place + 2, 5 + place)) for place in (2, 1, 3)]
     boxes = place_volume_boxes([*notes, BoxAnnotation("B", 9, 1, (0, 0), (9, 9))], case((5, 10, 10)), (10, 20), 2)
-    assert boxes.tolist() == [[[1, 4], [1, 5], [6, 16]], [[0, 0]] * 3]
+    assert boxes.tolist() == [[[[1, 4], [1, 5], [6, 16]]], [[[0, 0]] * 3]]
 
 
 def test_a_larger_slice_holds_a_smaller_one() -> None:
     notes = [BoxAnnotation("A", 0, 1, (0, 1), (9, 9)), BoxAnnotation("A", 1, 1, (3, 2), (5, 4))]
-    assert place_volume_boxes(notes, case((5, 10, 10)), (10, 10), 1).tolist() == [[[0, 2], [0, 9], [1, 9]]]
+    assert place_volume_boxes(notes, case((5, 10, 10)), (10, 10), 1).tolist() == [[[[0, 2], [0, 9], [1, 9]]]]
 
 
 def test_rounding_goes_outwards() -> None:
     boxes = place_boxes([BoxAnnotation("A", 0, 1, (1, 5), (2, 7))], case((1, 10, 10)), (5, 14), 1)
-    assert boxes.tolist() == [[[[0, 1], [floor(7.0), ceil(9.8)]]]]
+    assert boxes.tolist() == [[[[[0, 1], [floor(7.0), ceil(9.8)]]]]]
 
 
-def test_boxes_that_cannot_be_tight_are_refused() -> None:
+def test_several_objects_of_a_class_in_a_slice() -> None:
+    boxes = [
+        BoxAnnotation("A", 1, 2, (6, 1), (8, 3)),
+        BoxAnnotation("A", 1, 2, (2, 5), (4, 9)),
+        BoxAnnotation("A", 0, 1, (0, 0), (10, 10)),
+    ]
+    placed = place_boxes(boxes, case((2, 10, 10)), (10, 20), 2)
+    assert placed.shape == (2, 2, 2, 2, 2)
+    assert placed[1, 1].tolist() == [[[2, 4], [10, 18]], [[6, 8], [2, 6]]]
+    assert placed[0, 0].tolist() == [[[0, 10], [0, 20]], [[0, 0], [0, 0]]]
+    assert not placed[0, 1].any()
+    assert not placed[1, 0].any()
+    assert place_boxes([], case((2, 10, 10)), (10, 20), 2).shape == (2, 2, 1, 2, 2)
+    close = [BoxAnnotation("A", 0, 1, (0, one), (1, one + 1)) for one in range(4)]
+    assert place_boxes(close, case((1, 4, 4)), (1, 1), 1).tolist() == [[[[[0, 1], [0, 1]]]]]  # one pixel, one box
+
+
+@pytest.mark.parametrize(
+    ("boxes", "expected"),
+    [
+        ([(0, (1, 1), (3, 3)), (1, (1, 1), (3, 3)), (4, (1, 1), (3, 3))], [[0, 1, 1, 2, 3, 3], [4, 1, 1, 5, 3, 3]]),
+        ([(0, (1, 1), (3, 3)), (1, (5, 1), (6, 3))], [[0, 1, 1, 1, 3, 3], [1, 5, 1, 2, 6, 3]]),
+        ([(0, (1, 1), (3, 3)), (1, (3, 3), (6, 5))], [[0, 1, 1, 2, 6, 5]]),
+        ([(0, (1, 1), (3, 3)), (0, (5, 5), (6, 6)), (1, (2, 2), (6, 6))], [[0, 1, 1, 2, 6, 6]]),
+        ([(0, (1, 1), (3, 3)), (0, (2, 2), (6, 6))], [[0, 1, 1, 1, 3, 3], [0, 2, 2, 1, 6, 6]]),
+        ([(None, (0, 1, 1), (2, 3, 3)), (None, (1, 1, 1), (3, 3, 3))], [[0, 1, 1, 2, 3, 3], [1, 1, 1, 3, 3, 3]]),
+    ],
+    ids=["gap-in-slices", "gap-in-rows", "touching", "joined-by-a-third", "same-slice", "in-3d"],
+)
+def test_which_boxes_are_one_object(boxes: list[Any], expected: list[list[int]]) -> None:
+    annotations = [BoxAnnotation("A", place, 1, low, high) for place, low, high in boxes]
+    for some in (annotations, annotations[::-1]):
+        (placed,) = place_volume_boxes(some, case((5, 10, 10)), (10, 10), 1)
+        assert placed.transpose(0, 2, 1).reshape(-1, 6).tolist() == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(arrays(bool, array_shapes(min_dims=3, max_dims=3, max_side=7)))
+def test_objects_of_a_volume_from_its_slices(mask: np.ndarray) -> None:
+    """Every connected part lies in one of the boxes, and every plane across a box meets the mask in it."""
+    slices = boxes_from_masks(torch.from_numpy(mask)[:, None]).numpy()
+    (joined,) = place_volume_boxes(annotations_from_boxes("A", slices), case(mask.shape), mask.shape[1:], 1)
+    joined = joined[joined.any(axis=(1, 2))]
+    (parts,) = boxes_from_masks(torch.from_numpy(mask)[None, None])[0].numpy()
+    for part in parts[parts.any(axis=(1, 2))]:
+        assert any((box[:, 0] <= part[:, 0]).all() and (part[:, 1] <= box[:, 1]).all() for box in joined)
+    for box in joined:
+        inside = mask[tuple(slice(*ends) for ends in box)]
+        assert all(inside.any(axis=tuple({0, 1, 2} - {axis})).all() for axis in range(3))
+    assert len(joined) <= sum(part.any() for part in parts)
+
+
+@pytest.mark.parametrize("margin", [0, 2])
+def test_boxes_of_several_objects_come_back_in_place(margin: int) -> None:
+    masks = torch.from_numpy(np.random.default_rng(0).random((4, 2, 12, 15)) < 0.2)
+    boxes = boxes_from_masks(masks, margin).numpy()
+    assert boxes.shape[2] > 3
+    placed = place_boxes(annotations_from_boxes("A", boxes), case((4, 12, 15)), (12, 15), 2)
+    assert placed.tolist() == boxes.tolist()
+    volume = boxes_from_masks(masks.transpose(0, 1)[None], margin)[0].numpy()
+    placed = place_volume_boxes(annotations_from_boxes("A", volume), case((4, 12, 15)), (12, 15), 2)
+    assert placed.tolist() == volume.tolist()
+
+
+def test_what_cannot_be_placed_is_refused() -> None:
     in_3d = BoxAnnotation("A", None, 1, (0, 1, 1), (2, 3, 3))
     with pytest.raises(ValueError, match=r"A has a box in 3-D, of class 1, which is not tight in every slice"):
         place_boxes([in_3d], case((5, 10, 10)), (10, 10), 1)
-    gap = [BoxAnnotation("A", place, 1, (1, 1), (3, 3)) for place in (0, 1, 4)]
-    with pytest.raises(
-        ValueError, match=r"A: boxes of class 1 leave out slices 2 to 3, .* annotate what is missing"
-    ):
-        place_volume_boxes(gap, case((5, 10, 10)), (10, 10), 1)
-    with pytest.raises(ValueError, match=r"leave out slices 1 to 1"):
-        place_volume_boxes([gap[0], BoxAnnotation("A", 2, 1, (1, 1), (3, 3))], case((5, 10, 10)), (10, 10), 1)
-    apart = [BoxAnnotation("A", 0, 1, (1, 1), (3, 3)), BoxAnnotation("A", 1, 1, (5, 1), (6, 3))]
-    with pytest.raises(ValueError, match=r"leave out rows 3 to 4"):
-        place_volume_boxes(apart, case((5, 10, 10)), (10, 10), 1)
-    with pytest.raises(ValueError, match=r"a note on A is about class 2; labels are from 1 to 1"):
+    with pytest.raises(ValueError, match=r"an annotation of A is of class 2; labels are from 1 to 1"):
         place_boxes([BoxAnnotation("A", 0, 2, (0, 0), (1, 1))], case((5, 10, 10)), (10, 10), 1)
-    with pytest.raises(ValueError, match=r"boxes of shape \[2, 2\]"):
+    with pytest.raises(ValueError, match=r"boxes of shape \[2, 2\]: \[slices, classes, objects, 2, 2\] or"):
         annotations_from_boxes("A", np.zeros((2, 2), np.int64))
 
 

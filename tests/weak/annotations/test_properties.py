@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ringfence.weak.annotations import BoxAnnotation, read_boxes, read_sizes, write_boxes_csv
-from ringfence.weak.prepared.prepared_set import Case, PreparedSet
+from ringfence.weak.prepared import Case, PreparedSet, Preprocessing
 
 CLASSES = ("prostate", "a, b", '"quoted"; ß')
 NAMES = ("Case00", "BRATS_001", "with space, comma")
 SHAPE = (4, 20, 300)
 CASES = tuple(Case(name, "train", f"{index}.npz", "", SHAPE, None, False) for index, name in enumerate(NAMES))
-PREPARED = PreparedSet(Path("s"), "s", (10, 10), ("MR",), CLASSES, CASES)
+PREPARED = PreparedSet(Path("s"), "s", Preprocessing((10, 10)), ("MR",), CLASSES, CASES)
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -29,18 +29,18 @@ def ends(length: int) -> st.SearchStrategy[list[int]]:
 
 @st.composite
 def notes(draw: Any, in_3d: bool) -> list[BoxAnnotation]:
-    """One box for some slices and classes of every case, or of all of it; one of each case and class at least."""
+    """One or two boxes for some slices and classes of every case, or of all of it; at least one of each class."""
     drawn = []
     for case in NAMES:
         for label in range(1, 1 + len(CLASSES)):
             volume = in_3d and draw(st.booleans())
             places: Any = [None] if volume else draw(st.sets(st.integers(0, SHAPE[0] - 1), min_size=1))
             for place in places:
-                sides = [draw(ends(length)) for length in (SHAPE if volume else SHAPE[1:])]
-                drawn.append(
-                    BoxAnnotation(case, place, label, *(tuple(corner) for corner in zip(*sides, strict=True)))
-                )
-    return draw(st.permutations(drawn))
+                for _ in range(draw(st.integers(1, 2))):
+                    sides = [draw(ends(length)) for length in (SHAPE if volume else SHAPE[1:])]
+                    corners = (tuple(corner) for corner in zip(*sides, strict=True))
+                    drawn.append(BoxAnnotation(case, place, label, *corners))
+    return draw(st.permutations(list(dict.fromkeys(drawn))))
 
 
 @pytest.fixture(scope="module")

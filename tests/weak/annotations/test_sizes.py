@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.weak.annotations import SizeAnnotation, read_sizes
-from ringfence.weak.prepared.prepared_set import Case, PreparedSet
+from ringfence.weak.prepared import Case, PreparedSet, Preprocessing
 
 HEADER = "case,slice,class,low,high"
 
@@ -17,7 +17,7 @@ HEADER = "case,slice,class,low,high"
 @pytest.fixture
 def prepared() -> PreparedSet:
     one = Case("Case00", "train", "Case00.npz", "", (5, 20, 30), None, False)
-    return PreparedSet(Path("sets/mine"), "mine", (10, 10), ("MR",), ("prostate", "lesion"), (one,))
+    return PreparedSet(Path("sets/mine"), "mine", Preprocessing((10, 10)), ("MR",), ("prostate", "lesion"), (one,))
 
 
 EXPECTED = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ def parts(wanted: NDArray[np.bool_]) -> list[set[tuple[int, ...]]]:
     return found
 
 
+@settings(deadline=None)  # SciPy is imported by the first call
 @given(arrays.arrays(np.uint8, (3, 5, 4), elements=st.integers(0, 2)))
 def test_only_the_largest_part_of_each_class_is_left(mask: NDArray[np.uint8]) -> None:
     kept = largest_parts(mask)

@@ -49,22 +49,25 @@ class SizeAnnotation:
 
 
 def annotations_from_boxes(case: str, boxes: NDArray[np.int64]) -> list[BoxAnnotation]:
-    """Boxes of one case as notes; what is empty (start = stop) is left out.
+    """Boxes of one case as annotations; empty ones (start = stop) are left out.
 
     Args:
         case: its name.
-        boxes: in the source's voxels, ``[slices, classes, 2, 2]`` or, in three dimensions, ``[classes, 3, 2]``.
+        boxes: in the source's voxels, ``[slices, classes, objects, 2, 2]`` or, in three dimensions,
+            ``[classes, objects, 3, 2]``.
     """
-    if boxes.ndim == 4 and boxes.shape[2:] == (2, 2):
-        return [note for number, some in enumerate(boxes) for note in _notes(case, number, some)]
-    if boxes.ndim == 3 and boxes.shape[1:] == (3, 2):
-        return list(_notes(case, None, boxes))
-    raise ValueError(f"boxes of shape {list(boxes.shape)}: [slices, classes, 2, 2] or [classes, 3, 2] is needed")
+    if boxes.ndim == 5 and boxes.shape[3:] == (2, 2):
+        return [one for number, some in enumerate(boxes) for one in _annotations(case, number, some)]
+    if boxes.ndim == 4 and boxes.shape[2:] == (3, 2):
+        return list(_annotations(case, None, boxes))
+    raise ValueError(
+        f"boxes of shape {list(boxes.shape)}: [slices, classes, objects, 2, 2] or [classes, objects, 3, 2] needed"
+    )
 
 
-def _notes(case: str, number: int | None, boxes: NDArray[Any]) -> Iterator[BoxAnnotation]:
-    for label, ends in enumerate(boxes.tolist(), start=1):
-        if all(start < stop for start, stop in ends):
-            yield BoxAnnotation(
-                case, number, label, tuple(start for start, _ in ends), tuple(stop for _, stop in ends)
-            )
+def _annotations(case: str, number: int | None, boxes: NDArray[Any]) -> Iterator[BoxAnnotation]:
+    for label, objects in enumerate(boxes.tolist(), start=1):
+        for ends in objects:
+            if all(start < stop for start, stop in ends):
+                low, high = tuple(start for start, _ in ends), tuple(stop for _, stop in ends)
+                yield BoxAnnotation(case, number, label, low, high)

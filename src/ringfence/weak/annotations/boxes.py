@@ -19,7 +19,6 @@ from ringfence.weak.annotations.parsing import (
     is_empty,
     label_of,
     number,
-    place_name,
     slice_of,
     whole,
 )
@@ -35,8 +34,9 @@ COLUMNS: Final = (("column_low", "column_high"), ("x_min", "x_max"))
 def read_boxes(path: str | Path, prepared: PreparedSet) -> list[BoxAnnotation]:
     """The boxes of a file, in its order.
 
-    A slice of an annotated case without a box of a class says that the class is not there. So every case for
-    training must have a box of something, and every class a box somewhere in them.
+    Each object has a box of its own, so there may be several boxes of a class in a slice. A slice of an annotated
+    case without a box of a class says that the class is not there. So every case for training must have a box of
+    something, and every class a box somewhere in them.
 
     Args:
         path: CSV, JSON or COCO, told by what it holds; docs/annotations.md says what each looks like.
@@ -53,12 +53,12 @@ def read_boxes(path: str | Path, prepared: PreparedSet) -> list[BoxAnnotation]:
             found = coco_boxes(path, content, prepared, problems)
         else:
             found = _rows(json_table(path, content, "boxes"), prepared, problems)
-    notes = _one_each(found, prepared, problems)
+    annotations = _consistent(found, prepared, problems)
     problems.check()
-    if not notes:
+    if not annotations:
         raise ValueError(f"{path} holds no box at all")
-    _check_complete(path, notes, prepared)
-    return notes
+    _check_complete(path, annotations, prepared)
+    return annotations
 
 
 def _rows(table: Table, prepared: PreparedSet, problems: Problems) -> Iterator[tuple[str, BoxAnnotation]]:
@@ -68,7 +68,7 @@ def _rows(table: Table, prepared: PreparedSet, problems: Problems) -> Iterator[t
         problems.check()
     for where, fields in table.rows:
         with problems.at(where):
-            yield where, _note(fields, prepared)
+            yield where, _annotation(fields, prepared)
         if problems.enough:
             return
 
@@ -91,7 +91,7 @@ def _pair(spellings: Sequence[tuple[str, str]], fields: Fields) -> tuple[str, st
     return names
 
 
-def _note(fields: Fields, prepared: PreparedSet) -> BoxAnnotation:
+def _annotation(fields: Fields, prepared: PreparedSet) -> BoxAnnotation:
     _check_names(fields)
     case = case_of(fields, prepared)
     label = label_of(fields, prepared)
@@ -116,45 +116,39 @@ def _corners(ends: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[in
     return tuple(low for low, _ in ends), tuple(high for _, high in ends)
 
 
-def _one_each(
+def _consistent(
     found: Iterable[tuple[str, BoxAnnotation]], prepared: PreparedSet, problems: Problems
 ) -> list[BoxAnnotation]:
-    """Refuse a second box of a class in the same slice, or in slices and in 3-D: constraints are on one box."""
-    notes: list[BoxAnnotation] = []
-    first: dict[tuple[str, int | None, int], tuple[str, BoxAnnotation]] = {}
+    """Refuse the same box twice, and boxes of one class of a case both in slices and in 3-D."""
+    annotations: list[BoxAnnotation] = []
+    first: dict[BoxAnnotation, str] = {}
     kind: dict[tuple[str, int], tuple[str, bool]] = {}
-    for where, note in found:
+    for where, one in found:
         with problems.at(where):
-            name = prepared.classes[note.label - 1]
-            there, before = first.setdefault((note.case, note.slice, note.label), (where, note))
-            other, volume = kind.setdefault((note.case, note.label), (where, note.slice is None))
-            if before == note and there != where:
+            there = first.setdefault(one, where)
+            other, volume = kind.setdefault((one.case, one.label), (where, one.slice is None))
+            if there != where:
                 raise ValueError(f"this box is there already, at {there}: remove one of the two")
-            if before != note:
+            if volume != (one.slice is None):
                 raise ValueError(
-                    f"a second box of '{name}' in {place_name(note.case, note.slice)}; the first is at {there}. "
-                    "A line across a box should meet the object, and between two objects it may not, so one box "
-                    "around both will not do either: give each object a class of its own, or leave the case out"
+                    f"'{prepared.classes[one.label - 1]}' of {one.case} has boxes in slices and in 3-D (the other: "
+                    f"{other}): keep one kind"
                 )
-            if volume != (note.slice is None):
-                raise ValueError(
-                    f"'{name}' of {note.case} has boxes in slices and in 3-D (the other: {other}): keep one kind"
-                )
-            notes.append(note)
+            annotations.append(one)
         if problems.enough:
             break
-    return notes
+    return annotations
 
 
-def _check_complete(path: Path, notes: Sequence[BoxAnnotation], prepared: PreparedSet) -> None:
+def _check_complete(path: Path, annotations: Sequence[BoxAnnotation], prepared: PreparedSet) -> None:
     training = [case.name for case in prepared.of("train")]
-    boxed = {note.case for note in notes}
+    boxed = {one.case for one in annotations}
     if without := [name for name in training if name not in boxed]:
         raise ValueError(
             f"{path}: no box at all for {listed(without)}, of the {len(training)} cases for training: annotate "
             f"{'it' if len(without) == 1 else 'them'}, or prepare the set without"
         )
-    labels = {note.label for note in notes if note.case in training or not training}
+    labels = {one.label for one in annotations if one.case in training or not training}
     if absent := [name for label, name in enumerate(prepared.classes, start=1) if label not in labels]:
         raise ValueError(
             f"{path}: no case for training has a box of {listed(absent)}: a class without a box counts as absent, "

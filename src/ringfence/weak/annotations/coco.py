@@ -38,14 +38,16 @@ def coco_boxes(
     """Each annotation's place in the file, and the box; what is wrong is noted in ``problems``."""
     for part in PARTS:
         if not isinstance(content.get(part), list):
-            raise ValueError(f"{path}: a COCO file has lists of {', '.join(PARTS)}; {part} is missing or no list")
+            raise ValueError(
+                f"{path}: a COCO file has lists of {', '.join(PARTS)}; {part} is missing or not a list"
+            )
     images = _images(content["images"], prepared, problems)
     categories = _categories(content["categories"], problems)
     problems.check()
     for index, one in enumerate(content["annotations"]):
         where = f"annotations[{index}]"
         with problems.at(where):
-            yield where, _note(_object(one), images, categories, prepared)
+            yield where, _annotation(_object(one), images, categories, prepared)
         if problems.enough:
             return
 
@@ -87,7 +89,7 @@ def _categories(entries: list[Any], problems: Problems) -> dict[str, str]:
     return categories
 
 
-def _note(
+def _annotation(
     fields: Fields, images: Mapping[str, tuple[Case, int]], categories: Mapping[str, str], prepared: PreparedSet
 ) -> BoxAnnotation:
     check_present(("image_id", "category_id", "bbox"), fields)
@@ -136,5 +138,5 @@ def _key(identity: Any) -> str:
 
 def _object(one: Any) -> Fields:
     if not isinstance(one, dict):
-        raise ValueError(f"{shown(one)} is no object with names and values")
+        raise ValueError(f"{shown(one)} is not an object with names and values")
     return one

@@ -46,20 +46,18 @@ def csv_table(path: Path, text: str) -> Table:
     return Table(header, rows)
 
 
-def write_boxes_csv(path: str | Path, notes: Sequence[BoxAnnotation], prepared: PreparedSet) -> None:
+def write_boxes_csv(path: str | Path, boxes: Sequence[BoxAnnotation], prepared: PreparedSet) -> None:
     """Write boxes so that they can be edited and read back; a file that is there already is not touched."""
     path = Path(path)
     if path.exists():
         raise FileExistsError(f"{path} exists already, perhaps with boxes edited by hand: name another file")
-    header = IN_3D if any(note.slice is None for note in notes) else HEADER
+    header = IN_3D if any(box.slice is None for box in boxes) else HEADER
     text = io.StringIO()
     writer = csv.DictWriter(text, header, lineterminator="\n")
     writer.writeheader()
-    for note in notes:
-        fields = {"case": note.case, "slice": note.slice, "class": prepared.classes[note.label - 1]}
-        for axis, low, high in zip(
-            ("column", "row", "slice"), reversed(note.low), reversed(note.high), strict=False
-        ):
+    for box in boxes:
+        fields = {"case": box.case, "slice": box.slice, "class": prepared.classes[box.label - 1]}
+        for axis, low, high in zip(("column", "row", "slice"), reversed(box.low), reversed(box.high), strict=False):
             fields |= {f"{axis}_low": low, f"{axis}_high": high}
         writer.writerow(fields)
     write_text(path, text.getvalue())
@@ -75,7 +73,7 @@ def _lines(path: Path, text: str) -> list[tuple[int, list[str]]]:
             lines.append((begins, [cell.strip() for cell in cells]))
             begins = reader.line_num + 1
     except csv.Error as error:
-        raise ValueError(f"{path}: line {begins}: this is no CSV: {error}") from None
+        raise ValueError(f"{path}: line {begins}: this is not CSV: {error}") from None
     return lines
 
 

@@ -17,12 +17,12 @@ def parse_json(path: Path, text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"{path}: line {error.lineno}, column {error.colno}: this is no JSON: {error.msg}"
+            f"{path}: line {error.lineno}, column {error.colno}: this is not JSON: {error.msg}"
         ) from None
     except RecursionError:
-        raise ValueError(f"{path}: this is no JSON that can be used: lists within lists, too deep") from None
+        raise ValueError(f"{path}: this JSON cannot be used: lists within lists, too deep") from None
     except ValueError as error:  # a number of thousands of digits
-        raise ValueError(f"{path}: this is no JSON that can be used: {error}") from None
+        raise ValueError(f"{path}: this JSON cannot be used: {error}") from None
 
 
 def json_table(path: Path, content: Any, key: str) -> Table:
@@ -42,7 +42,7 @@ def json_table(path: Path, content: Any, key: str) -> Table:
         where = f"{key}[{index}]"
         with problems.at(where):
             if not isinstance(one, dict):
-                raise ValueError(f"{shown(one)} is no object with names and values")
+                raise ValueError(f"{shown(one)} is not an object with names and values")
             rows.append(Row(where, {name.strip().lower(): value for name, value in one.items()}))
         if problems.enough:
             break

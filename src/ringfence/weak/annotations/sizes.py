@@ -42,22 +42,22 @@ def read_sizes(path: str | Path, prepared: PreparedSet) -> list[SizeAnnotation]:
         with problems.at(table.header.where):
             check_present(NAMES, table.header.fields)
         problems.check()
-    notes: list[SizeAnnotation] = []
+    sizes: list[SizeAnnotation] = []
     first: dict[tuple[str, int | None, int], str] = {}
     for where, fields in table.rows:
         with problems.at(where):
-            note = _note(fields, prepared)
-            there = first.setdefault((note.case, note.slice, note.label), where)
+            one = _annotation(fields, prepared)
+            there = first.setdefault((one.case, one.slice, one.label), where)
             if there != where:
-                name, place = prepared.classes[note.label - 1], place_name(note.case, note.slice)
+                name, place = prepared.classes[one.label - 1], place_name(one.case, one.slice)
                 raise ValueError(f"the size of '{name}' in {place} is at {there} already: remove one of the two")
-            notes.append(note)
+            sizes.append(one)
         if problems.enough:
             break
     problems.check()
-    if not notes:
+    if not sizes:
         raise ValueError(f"{path} holds no bound at all")
-    return notes
+    return sizes
 
 
 def _table(path: Path, text: str) -> Table:
@@ -69,7 +69,7 @@ def _table(path: Path, text: str) -> Table:
     return json_table(path, content, "sizes")
 
 
-def _note(fields: Fields, prepared: PreparedSet) -> SizeAnnotation:
+def _annotation(fields: Fields, prepared: PreparedSet) -> SizeAnnotation:
     check_present(NAMES, fields)
     case = case_of(fields, prepared)
     label = label_of(fields, prepared)

@@ -58,4 +58,4 @@ def is_json(path: Path, text: str) -> bool:
         return True
     if path.suffix.lower() in CSV:
         return False
-    raise ValueError(f"{path} is in no format that is known: it should be a .csv or a .json file")
+    raise ValueError(f"{path} is not in a known format: it should be a .csv or a .json file")

@@ -5,15 +5,28 @@ An image of several modalities is one NIfTI with four axes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Final
 
+from ringfence.weak.datasets.dataset_json import FOLD, find_by_dataset_json
+from ringfence.weak.datasets.layout import Layout
 from ringfence.weak.datasets.source import Source, SourceCase, SourceVolume, check_classes
-from ringfence.weak.volumes.volume import volume_name
+from ringfence.weak.volumes.formats import volume_name
 
 
-def find_decathlon(path: Path, facts: Mapping[str, Any]) -> Source:
+def find_decathlon(path: Path, validation: Sequence[str] | None = None, fold: int | None = None) -> Source:
+    """The training cases of a folder of the Decathlon.
+
+    Args:
+        path: the folder with dataset.json.
+        validation: the cases for validation, instead of any other split.
+        fold: which split of splits_final.json; default: the first.
+    """
+    return find_by_dataset_json(path, decathlon_cases, validation, fold)
+
+
+def decathlon_cases(path: Path, facts: Mapping[str, Any]) -> Source:
     """The cases of ``path``, whose dataset.json holds ``facts``; not yet split."""
     modalities = {int(number): str(name) for number, name in facts["modality"].items()}
     if not modalities:
@@ -28,7 +41,7 @@ def find_decathlon(path: Path, facts: Mapping[str, Any]) -> Source:
         file = _inside(path, image)
         name = volume_name(file)
         if name is None:
-            raise ValueError(f"'{image}' in 'training' is no volume")
+            raise ValueError(f"'{image}' in 'training' is not a volume")
         if name in cases or name in problems:
             raise ValueError(f"'training' lists {name} more than once")
         mask = _inside(path, label) if label else None
@@ -58,3 +71,16 @@ def _inside(folder: Path, name: Any) -> Path:
     if not isinstance(name, str) or ".." in PurePosixPath(name).parts or PurePosixPath(name).is_absolute():
         raise ValueError(f"'{name}' in 'training' should be the name of a file in its own folder")
     return folder / name
+
+
+DECATHLON: Final = Layout(
+    name="decathlon",
+    description="Medical Segmentation Decathlon: dataset.json lists images and masks under 'training'",
+    find=find_decathlon,
+    help="""Prepare a task of the Medical Segmentation Decathlon: the cases that dataset.json lists under
+'training'; the channels of an image are the NIfTI's fourth axis. Slices are those along the third axis. Cases
+without a label are welcome, for training from boxes. The split is that of splits_final.json if it is there; else
+every fifth of the cases with a mask, by name, is for validation.""",
+    source="the folder that holds dataset.json",
+    options=(FOLD,),
+)

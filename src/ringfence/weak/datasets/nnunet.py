@@ -6,15 +6,28 @@ Cases without a file in labelsTr have no mask: they can be trained on from boxes
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from ringfence.weak.datasets.dataset_json import FOLD, find_by_dataset_json
+from ringfence.weak.datasets.layout import Layout
 from ringfence.weak.datasets.source import Source, SourceCase, SourceVolume, check_classes
-from ringfence.weak.volumes.volume import METAIMAGE, NIFTI
+from ringfence.weak.volumes.formats import METAIMAGE, NIFTI
 
 
-def find_nnunet(path: Path, facts: Mapping[str, Any]) -> Source:
+def find_nnunet(path: Path, validation: Sequence[str] | None = None, fold: int | None = None) -> Source:
+    """The training cases of a folder in nnU-Net v2's raw layout.
+
+    Args:
+        path: the folder with dataset.json.
+        validation: the cases for validation, instead of any other split.
+        fold: which split of splits_final.json; default: the first.
+    """
+    return find_by_dataset_json(path, nnunet_cases, validation, fold)
+
+
+def nnunet_cases(path: Path, facts: Mapping[str, Any]) -> Source:
     """The cases of ``path``, whose dataset.json holds ``facts``; not yet split."""
     if "dataset" in facts:
         raise ValueError("it lists its files under 'dataset'; only imagesTr and labelsTr are read")
@@ -88,3 +101,16 @@ def _files(folder: Path, ending: str) -> list[Path]:
     return sorted(
         file for file in folder.iterdir() if file.name.lower().endswith(ending) and not file.name.startswith(".")
     )
+
+
+NNUNET: Final = Layout(
+    name="nnunet",
+    description="nnU-Net v2's raw layout: imagesTr/CASE_0000.nii.gz, labelsTr/CASE.nii.gz, dataset.json",
+    find=find_nnunet,
+    help="""Prepare a folder in nnU-Net v2's raw layout, with any number of channels and classes; NIfTI or
+MetaImage. Slices are those along the third axis. Cases without a file in labelsTr are welcome, for training from
+boxes. The split is that of splits_final.json if it is there; else every fifth of the cases with a mask, by name, is
+for validation.""",
+    source="the folder that holds dataset.json",
+    options=(FOLD,),
+)

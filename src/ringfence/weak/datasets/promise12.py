@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PureWindowsPath
 from typing import Final
 
-from ringfence.weak.datasets.source import Source, SourceCase, SourceVolume
+from ringfence.weak.datasets.layout import Layout
+from ringfence.weak.datasets.source import Source, SourceCase, SourceVolume, with_validation
 
 SIZE: Final = (256, 256)
 VALIDATION: Final = frozenset(f"Case{number:02}" for number in (2, 16, 19, 24, 25, 26, 30, 31, 32, 48))
@@ -19,10 +20,14 @@ VALIDATION: Final = frozenset(f"Case{number:02}" for number in (2, 16, 19, 24, 2
 _NAME: Final = re.compile(r"Case(\d+)(_segmentation)?\.mh[da]", re.IGNORECASE)
 
 
-def find_promise12(path: Path) -> Source:
+def find_promise12(path: Path, validation: Sequence[str] | None = None) -> Source:
     """The challenge's training cases in a zip, or in a folder with them or with zips, however deep.
 
     A folder that holds cases itself is not searched any deeper.
+
+    Args:
+        path: the zip or the folder.
+        validation: the cases for validation, ``02`` or ``Case02``; default: the split of the paper's authors.
     """
     if not path.exists():
         raise FileNotFoundError(
@@ -43,7 +48,7 @@ def find_promise12(path: Path) -> Source:
     whole = sorted(images.keys() & masks.keys())
     problems = {name: f"there is no {name}_segmentation.mhd for {images[name]}" for name in images.keys() - masks}
     problems |= {name: f"there is no {name}.mhd for {masks[name]}" for name in masks.keys() - images}
-    return Source(
+    source = Source(
         kind="promise12",
         name="PROMISE12",
         channels=("T2",),
@@ -54,6 +59,7 @@ def find_promise12(path: Path) -> Source:
         split="the authors' ten patients",
         problems=dict(sorted(problems.items())),
     )
+    return with_validation(source, validation and [f"Case{n}" if n.isdecimal() else n for n in validation])
 
 
 def _only(name: str, found: list[SourceVolume], partners: list[SourceVolume]) -> SourceVolume:
@@ -84,8 +90,20 @@ def _packed(archive: Path) -> list[SourceVolume]:
         with zipfile.ZipFile(archive) as opened:
             names = [one.filename for one in opened.infolist() if not one.is_dir()]
     except zipfile.BadZipFile as error:
-        raise ValueError(f"{archive} is no zip, or a damaged one ({error}): download it again") from None
+        raise ValueError(f"{archive} is not a zip, or a damaged one ({error}): download it again") from None
     for name in names:
         if ".." in PureWindowsPath(name).parts or PureWindowsPath(name).anchor:  # it knows both kinds of slash
             raise ValueError(f"{archive} holds a file named '{name}', outside its own folder: it is not used")
     return [SourceVolume(Path(name), archive) for name in names]
+
+
+PROMISE12: Final = Layout(
+    name="promise12",
+    description="the prostate MR challenge: CaseNN.mhd and CaseNN_segmentation.mhd, in zips or folders",
+    find=find_promise12,
+    help=f"""Prepare PROMISE12: MetaImage with .raw or .zraw, of any in-plane size. The validation patients are
+those of the paper's authors: {" ".join(sorted(name.removeprefix("Case") for name in VALIDATION))}. Cases without a
+mask, as in the challenge's test set, fail.""",
+    source="a zip of the challenge, or a folder with its zips or files",
+    size=SIZE,
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shutil
 import zipfile
 import zlib
@@ -11,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeAlias
 
-from ringfence.weak.volumes.volume import METAIMAGE
+from ringfence.hints import nearest
+from ringfence.weak.volumes.formats import METAIMAGE
 
 Stamp: TypeAlias = list[str | int]
 """A file's name, bytes, and time of change (of a zip's member its CRC): enough to see that it is still the same."""
@@ -124,23 +124,34 @@ def check_classes(labels: Mapping[int, str], label: Any, name: str) -> dict[int,
     return dict(labels) | ({number: name} if number else {})
 
 
-def with_validation(source: Source, names: Sequence[str]) -> Source:
-    """The same data, but exactly these cases for validation."""
+def with_validation(source: Source, names: Sequence[str] | None) -> Source:
+    """The same data, but exactly these cases for validation; unchanged if ``names`` is None or empty."""
+    if not names:
+        return source
     cases = {case.name: case for case in source.cases}
     unknown = [name for name in names if name not in cases and name not in source.problems]
     if unknown:
-        near = [match for name in unknown for match in difflib.get_close_matches(name, cases, n=1)]
+        near = next(filter(None, (nearest(name, cases) for name in unknown)), None)
         hint = (
-            f"did you mean {near[0]}?" if near else f"the first of the {len(cases)} is {min(cases, default='none')}"
+            f"did you mean '{near}'?" if near else f"the first of the {len(cases)} is {min(cases, default='none')}"
         )
-        raise ValueError(f"--validation: there is no case {', '.join(unknown)}; {hint}")
+        raise ValueError(f"validation: there is no case {', '.join(unknown)}; {hint}")
     without = [name for name in names if name in cases and cases[name].mask is None]
     if without:
-        raise ValueError(f"--validation: {', '.join(without)} has no mask, and validation needs one")
-    return replace(source, validation=frozenset(names), split="as given by --validation")
+        raise ValueError(f"validation: {', '.join(without)} has no mask, and validation needs one")
+    return replace(source, validation=frozenset(names), split="as given")
 
 
 def every_fifth(cases: Iterable[SourceCase]) -> frozenset[str]:
     """The fifth, tenth, ... of the cases with a mask, by name; of two to four the last."""
     names = sorted(case.name for case in cases if case.mask)
     return frozenset(names[4::5] or (names[-1:] if len(names) > 1 else []))
+
+
+def check_places(source: str | Path, out: str | Path) -> None:
+    """Refuse a source that is not there, and to write into it."""
+    below, above = Path(out).resolve(), Path(source).resolve()
+    if not above.exists():
+        raise FileNotFoundError(f"{source} does not exist")
+    if below == above or above in below.parents:
+        raise ValueError(f"{out} is inside {source}: downloads stay as they are, name another folder")

@@ -1,1 +1,1 @@
-"""Whole runs: one model, or every method on one task."""
+"""Whole runs: one model (train), or every method on one task (compare); their settings and presets."""

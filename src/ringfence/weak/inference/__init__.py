@@ -1,1 +1,1 @@
-"""Trained models at work: masks of new images."""
+"""Trained models at work: model_file (what is stored), predictor, model (arrays), export and overlays (files)."""

@@ -33,7 +33,7 @@ def find_cases(images: Path) -> list[ImageCase]:
     if images.is_file():
         name = volume_name(images)
         if name is None:
-            raise ValueError(f"{images} is no volume: it should end in .mhd, .mha, .nii or .nii.gz")
+            raise ValueError(f"{images} is not a volume: it should end in .mhd, .mha, .nii or .nii.gz")
         match = _CHANNEL.fullmatch(name)
         if match is None or match[2] != "0000":
             return [ImageCase(name, (images,))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,12 +9,18 @@ from typing import Any, Final
 
 import torch
 
+from ringfence.files import replaced
+from ringfence.hints import first_line
 from ringfence.weak.prepared.prepared_set import checked_labels
-from ringfence.weak.training.flips import mirror_axes
+from ringfence.weak.prepared.preprocessing import Preprocessing
 from ringfence.weak.training.networks import Tempered, build_network
+from ringfence.weak.training.settings import flip_axes
 
 MODEL: Final = "model.pt"
-FORMAT: Final = "ringfence model 1"
+FAMILY: Final = "ringfence model "
+FORMAT: Final = f"{FAMILY}2"
+FIRST_FORMAT: Final = f"{FAMILY}1"
+"""Its card has the size of slices, and mirrors for flips; percentiles were those that are the default still."""
 TRUSTED: Final = ("monai.", "torch.")
 """Packages whose classes a model file may name; to import another one is for the user to allow."""
 
@@ -29,43 +34,39 @@ class ModelCard:
         init_args: of the network.
         channels: names of the images' channels.
         classes: names of the foreground classes, in the order of the network's answers.
-        size: height and width that slices are resized to.
+        preprocessing: how voxels become what the network reads.
         patch: None for slices; slices, height and width of the patches of a model of volumes.
         method: how it was trained.
         commit: of the code that trained it.
-        labels: the classes' values in masks, in the same order; 1, 2, ... unless given.
-        mirrors: what its answers were averaged over, by the names of ``mirrors.AXES``.
+        labels: the classes' values in masks, in the same order; default: 1, 2, ...
+        flips: what its predictions are averaged over, by the names of ``FLIPS``.
     """
 
     class_path: str
     init_args: dict[str, Any]
     channels: tuple[str, ...]
     classes: tuple[str, ...]
-    size: tuple[int, int]
+    preprocessing: Preprocessing
     patch: tuple[int, int, int] | None = None
     method: str = ""
     commit: str = ""
     labels: tuple[int, ...] = ()
-    mirrors: tuple[str, ...] = ()
+    flips: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        mirror_axes(self.mirrors)
+        flip_axes(self.flips)
         object.__setattr__(self, "labels", checked_labels(self.labels, self.classes))
 
 
 def save_model(path: Path, network: Tempered, card: ModelCard) -> None:
     """Write a model whole or not at all: plain tensors and plain values, nothing that runs when it is read."""
     weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        torch.save({"format": FORMAT, "card": asdict(card), "weights": weights}, part)
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    facts = asdict(card) | {"preprocessing": card.preprocessing.to_facts()}
+    with replaced(path) as part:
+        torch.save({"format": FORMAT, "card": facts, "weights": weights}, part)
 
 
-def load_model(path: str | Path, trust: str | None = None) -> tuple[Tempered, ModelCard]:
+def read_model(path: str | Path, trust: str | None = None) -> tuple[Tempered, ModelCard]:
     """A model on the CPU, ready to predict.
 
     Args:
@@ -74,13 +75,13 @@ def load_model(path: str | Path, trust: str | None = None) -> tuple[Tempered, Mo
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is no model: there is no such file")
+        raise FileNotFoundError(f"{path} is not a model: there is no such file")
     kept = _read(path)
     try:
         card = _card(kept["card"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {_first_line(error)}"
-        raise ValueError(f"{path} is no model that can be used: its card is damaged ({reason})") from None
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise ValueError(f"{path} is not a model that can be used: its card is damaged ({reason})") from None
     if not card.class_path.startswith(TRUSTED) and card.class_path != trust:
         raise ValueError(
             f"{path} uses the network {card.class_path}, whose code would run: if you trust it, "
@@ -91,7 +92,7 @@ def load_model(path: str | Path, trust: str | None = None) -> tuple[Tempered, Mo
         network.load_state_dict(kept["weights"])
     except (RuntimeError, KeyError, TypeError) as error:
         _, *reasons = str(error).strip().splitlines() or [""]  # torch's first line only says that there are some
-        reason = reasons[0].strip() if reasons else _first_line(error)
+        reason = reasons[0].strip() if reasons else first_line(error)
         raise ValueError(f"{path}: its weights do not fit its network: {reason}") from None
     return network.eval(), card
 
@@ -106,34 +107,38 @@ def _read(path: Path) -> dict[str, Any]:
         raise PermissionError(f"{path} may not be read: permission denied") from None
     except Exception:  # zipfile's, pickle's, torch's own, whose advice would be to run what is in it
         raise ValueError(
-            f"{path} is no model that can be used: it is damaged, or holds more than plain tensors; {expected}"
+            f"{path} is not a model that can be used: it is damaged, or holds more than plain tensors; {expected}"
         ) from None
-    if not isinstance(kept, dict) or kept.get("format") != FORMAT:
-        raise ValueError(f"{path} is no model that can be used: {expected}")
-    return kept
+    format_ = kept.get("format") if isinstance(kept, dict) else None
+    if isinstance(format_, str) and format_.startswith(FAMILY) and format_ not in (FORMAT, FIRST_FORMAT):
+        raise ValueError(f"{path} is a '{format_}', and this ringfence reads up to '{FORMAT}': update ringfence")
+    if format_ not in (FORMAT, FIRST_FORMAT):
+        raise ValueError(f"{path} is not a model that can be used: {expected}")
+    return dict(kept)
 
 
 def _card(facts: Any) -> ModelCard:
-    """A card from plain values: lists may have become of tuples."""
+    """A card from plain values: lists may have become of tuples. The first format's is brought to today's."""
+    facts = dict(facts)
+    if "preprocessing" not in facts:
+        facts["preprocessing"] = {"size": list(facts.pop("size")), "percentiles": [0.5, 99.5]}
+        facts["flips"] = facts.pop("mirrors", ())
     patch = facts.get("patch")
     card = ModelCard(
         **{
             **facts,
             "channels": tuple(map(str, facts["channels"])),
             "classes": tuple(map(str, facts["classes"])),
-            "size": tuple(int(side) for side in facts["size"]),
+            "preprocessing": Preprocessing.from_facts(facts["preprocessing"]),
             "patch": None if patch is None else tuple(int(side) for side in patch),
-            "mirrors": tuple(map(str, facts.get("mirrors", ()))),
+            "labels": tuple(facts.get("labels", ())),
+            "flips": tuple(map(str, facts.get("flips", ()))),
         }
     )
-    if len(card.size) != 2 or min(card.size) < 1 or (card.patch is not None and len(card.patch) != 3):
-        raise ValueError(f"slices of {card.size}, patches of {card.patch}")
+    if card.patch is not None and (len(card.patch) != 3 or min(card.patch) < 1):
+        raise ValueError(f"patches of {card.patch}")
     if not card.channels or not card.classes or len(set(card.classes)) < len(card.classes):
         raise ValueError(f"channels {card.channels}, classes {card.classes}")
-    if card.patch is None and "slices" in card.mirrors:
-        raise ValueError("a model of slices, mirrored along slices")
+    if card.patch is None and "slices" in card.flips:
+        raise ValueError("a model of slices, flipped along slices")
     return card
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).strip().splitlines()[0]

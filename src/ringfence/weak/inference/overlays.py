@@ -13,10 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ringfence.extras import require
-from ringfence.report.pictures import GREEN
 
 COLOURS: Final = (
-    GREEN,
+    (0.15, 0.8, 0.25),
     (1.0, 0.7, 0.1),
     (0.25, 0.6, 1.0),
     (0.95, 0.35, 0.6),
@@ -43,7 +42,7 @@ def overlay_sheet(
     title: str,
     aspect: float = 1.0,
 ) -> None:
-    """Draw slices of a volume into ``path``, numbered from 1.
+    """Draw slices of a volume into ``path``, numbered from 0.
 
     Args:
         path: the PNG.

@@ -6,8 +6,8 @@ import errno
 import math
 import statistics
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,10 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.files import locked
-from ringfence.weak.datasets.source import Source, SourceCase, Stamp
-from ringfence.weak.prepared.prepared_set import MANIFEST, Case, PreparedSet, normalised, resized, resized_labels
+from ringfence.hints import hint
+from ringfence.weak.datasets import Layout, Source, SourceCase, layout_named
+from ringfence.weak.datasets.source import Stamp, check_places
+from ringfence.weak.prepared.preparation import Preparation
+from ringfence.weak.prepared.prepared_set import MANIFEST, Case, PreparedSet
+from ringfence.weak.prepared.preprocessing import PERCENTILES, Preprocessing
 from ringfence.weak.prepared.unfinished import LOCK, SHOWN, Arrays, Preparing, open_preparing, stored_size
-from ringfence.weak.volumes.volume import Volume, check_same_grid, read_channels, read_shape, read_volume
+from ringfence.weak.volumes import Volume, check_same_grid, read_channels, read_shape, read_volume
 
 MULTIPLE: Final = 16
 """Of which a chosen size is one: a U-Net of four levels halves it four times."""
@@ -28,42 +32,77 @@ class PreparationFailed(ValueError):  # noqa: N818 - some cases did, not the pro
     """Cases that could not be prepared, a line each."""
 
 
-@dataclass(frozen=True)
-class Preparation:
-    """What came out.
-
-    Attributes:
-        prepared: the set.
-        failures: a line for each case that was left out.
-        kept: how many of its cases an earlier call had made.
-    """
-
-    prepared: PreparedSet
-    failures: tuple[str, ...]
-    kept: int
-
-
 def prepare(
-    source: Source,
-    folder: Path,
+    layout: str | Layout,
+    source: str | Path,
+    out: str | Path,
     *,
     size: tuple[int, int] | None = None,
+    percentiles: tuple[float, float] = PERCENTILES,
+    validation: Sequence[str] | None = None,
+    skip_failures: bool = False,
+    tell: Callable[[str], None] = lambda case: None,
+    **options: Any,
+) -> Preparation:
+    """Make a set to train on of a data set as downloaded; what ``ringfence prepare`` does.
+
+    Args:
+        layout: its name (those of ``ringfence.weak.datasets.LAYOUTS``), a :class:`Layout`, or the path of one,
+            ``my_module.MY_LAYOUT``.
+        source: the data set as downloaded; it is only read.
+        out: a new or empty folder, or one where the same was begun: that is gone on with.
+        size: height and width of every slice; default: the layout's, or the medians of the cases, up to a multiple
+            of 16.
+        percentiles: of each volume's voxels, which become 0 and 255.
+        validation: names of the cases for validation; default: the layout's own split.
+        skip_failures: finish without the cases that fail; else there will be no manifest.
+        tell: called with a case's name after it.
+        options: those of the layout.
+
+    Raises:
+        PreparationFailed: cases failed, each is listed; the others are ready, and need not be made again.
+    """
+    layout = layout_named(layout)
+    known = [option.name for option in layout.options]
+    for name in options:
+        if name not in known:
+            raise TypeError(f"the layout {layout.name} has no option '{name}'; {hint(name, known or ['none'])}")
+    check_places(source, out)
+    found = layout.find(Path(source), validation=validation, **options)
+    return prepare_source(
+        found,
+        out,
+        size=size or layout.size,
+        percentiles=percentiles,
+        skip_failures=skip_failures,
+        tell=tell,
+    )
+
+
+def prepare_source(
+    source: Source,
+    out: str | Path,
+    *,
+    size: tuple[int, int] | None = None,
+    percentiles: tuple[float, float] = PERCENTILES,
     skip_failures: bool = False,
     tell: Callable[[str], None] = lambda case: None,
 ) -> Preparation:
-    """Make a prepared set in ``folder``, or go on with the same one. The manifest is written last.
+    """Make a prepared set of cases that were found, or go on with the same one. The manifest is written last.
 
     Args:
-        source: the data set as downloaded.
-        folder: a new or empty folder, or one where this was begun.
-        size: height and width of every slice; unless given, the medians over the cases, up to a multiple of 16.
+        source: the data set as downloaded, as a layout's ``find`` returns it.
+        out: a new or empty folder, or one where the same was begun.
+        size: height and width of every slice; default: the medians of the cases, up to a multiple of 16.
+        percentiles: of each volume's voxels, which become 0 and 255.
         skip_failures: finish without the cases that fail; else there will be no manifest.
         tell: called with a case's name after it.
     """
+    folder = Path(out)
     before = stored_size(folder)
-    size = size or before or median_size(source)
+    preprocessing = Preprocessing(size or before or median_size(source), percentiles)
     with locked(folder / LOCK, "prepared"):
-        return _prepare(open_preparing(folder, source, size), source, skip_failures, tell)
+        return _prepare(open_preparing(folder, source, preprocessing), source, skip_failures, tell)
 
 
 def _prepare(preparing: Preparing, source: Source, skip_failures: bool, tell: Callable[[str], None]) -> Preparation:
@@ -82,10 +121,16 @@ def _prepare(preparing: Preparing, source: Source, skip_failures: bool, tell: Ca
     if failures and not (skip_failures and cases):
         raise PreparationFailed(_failed(sorted(failures), len(cases), preparing.path))
     prepared = PreparedSet(
-        preparing.path, source.name, preparing.size, source.channels, source.classes, tuple(cases), source.labels
+        preparing.path,
+        source.name,
+        preparing.preprocessing,
+        source.channels,
+        source.classes,
+        tuple(cases),
+        source.labels,
     )
     prepared.write_manifest()
-    return Preparation(prepared, tuple(sorted(failures)), kept)
+    return Preparation(prepared, tuple(sorted(failures)), kept, source.split)
 
 
 def median_size(source: Source) -> tuple[int, int]:
@@ -108,22 +153,22 @@ def _read(case: SourceCase, source: Source, preparing: Preparing) -> Case | Arra
     """The case as it is ready, or what there is to write, or what is wrong with it."""
     try:
         stamps = case.stamps()
-        return preparing.ready(case, stamps) or _arrays(case, stamps, source, preparing.size)
+        return preparing.ready(case, stamps) or _arrays(case, stamps, source, preparing.preprocessing)
     except (ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise  # no fault of the case, and the next will have no room either
+            raise  # not the case's fault, and the next will have no room either
         return str(error)
 
 
-def _arrays(case: SourceCase, stamps: list[Stamp], source: Source, size: tuple[int, int]) -> Arrays:
+def _arrays(case: SourceCase, stamps: list[Stamp], source: Source, preprocessing: Preprocessing) -> Arrays:
     images, mask = _volumes(case)
     if len(images) != len(source.channels):
         names = ", ".join(source.channels)
         raise ValueError(
             f"{images[0].path} has {len(images)} channels; the data set has {len(source.channels)}: {names}"
         )
-    grey = [resized(normalised(image.voxels), size) for image in images]
-    labels = None if mask is None else resized_labels(_classes(mask, source), size)
+    grey = [preprocessing.image(image.voxels) for image in images]
+    labels = None if mask is None else preprocessing.labels(_classes(mask, source))
     depth, height, width = images[0].voxels.shape
     return Arrays(np.stack(grey, axis=1), labels, (depth, height, width), _spacing(images[0]), stamps)
 
@@ -165,10 +210,10 @@ def _spacing(volume: Volume) -> tuple[float, float, float] | None:
 
 
 def _failed(failures: list[str], ready: int, folder: Path) -> str:
-    state = "still the set of an earlier call" if (folder / MANIFEST).exists() else "no prepared set yet"
+    state = "still the set of an earlier call" if (folder / MANIFEST).exists() else "not a prepared set yet"
     what = (
         f"{len(failures)} failed and {ready} are ready in {folder}, which is {state}. Repair these and run the "
         "same command again, which does only what is missing"
     )
-    what += ", or go without them by --skip-failures:" if ready else ":"
+    what += ", or go without them (skip_failures; on the command line --skip-failures):" if ready else ":"
     return "\n  ".join([what, *failures])

@@ -1,33 +1,32 @@
 """A prepared set: every case as small arrays of the same in-plane size, and a manifest that says what they are.
 
-    manifest.json     format, name, size, channels, classes, the classes' labels in the source, and for each case:
-                      file, checksum, split, native shape, spacing where known, whether it has a mask
+    manifest.json     format, name, preprocessing, channels, classes, the classes' labels in the source, and for
+                      each case: file, checksum, split, native shape, spacing where known, whether it has a mask
     CASE.npz          image uint8 [slices, channels, height, width]; mask uint8 [slices, height, width] if it has
                       one, 0 for background and k for the k-th of the classes
 
-Nothing in it is pickled: what somebody else prepared is safe to read.
+Nothing in it is pickled, so a set from elsewhere is safe to read.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.nn import functional as F
 
 from ringfence.files import write_text
+from ringfence.hints import shown
+from ringfence.weak.prepared.preprocessing import Preprocessing
+from ringfence.weak.prepared.summary import as_html, as_text, counted
 
 MANIFEST: Final = "manifest.json"
-FORMAT: Final = "ringfence prepared set 1"
-PERCENTILES: Final = (0.5, 99.5)
-"""What becomes 0 and 255: a few very bright voxels would otherwise darken all others."""
+FORMAT: Final = "ringfence prepared set 2"
+FIRST_FORMAT: Final = "ringfence prepared set 1"
 
 Split: TypeAlias = Literal["train", "validation"]
 
@@ -42,7 +41,7 @@ class Case:
         file: its arrays, in the set's folder.
         sha256: of that file.
         shape: of the source's volume: slices, height, width.
-        spacing: millimetres between voxels along z, y, x in the source; None if nobody knows.
+        spacing: millimetres between voxels along z, y, x in the source; None if unknown.
         masked: whether it has a mask.
     """
 
@@ -62,16 +61,16 @@ class PreparedSet:
     Attributes:
         path: its folder.
         name: of the data set.
-        size: height and width of every slice.
+        preprocessing: how the source's voxels became the set's.
         channels: names of the images' channels.
         classes: names of the foreground classes; the k-th is k in the prepared masks.
         cases: all of them.
-        labels: the classes' values in the source's masks, in the same order; 1, 2, ... unless given.
+        labels: the classes' values in the source's masks, in the same order; default: 1, 2, ...
     """
 
     path: Path
     name: str
-    size: tuple[int, int]
+    preprocessing: Preprocessing
     channels: tuple[str, ...]
     classes: tuple[str, ...]
     cases: tuple[Case, ...]
@@ -79,6 +78,11 @@ class PreparedSet:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", checked_labels(self.labels, self.classes))
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of every slice."""
+        return self.preprocessing.size
 
     def of(self, split: Split) -> tuple[Case, ...]:
         """The cases of a split."""
@@ -105,9 +109,39 @@ class PreparedSet:
 
     def write_manifest(self) -> None:
         """Write the manifest, last of all: a folder without one is not a prepared set."""
-        facts = asdict(self) | {"format": FORMAT}
-        del facts["path"]
+        facts = {
+            "format": FORMAT,
+            "name": self.name,
+            "preprocessing": self.preprocessing.to_facts(),
+            "channels": self.channels,
+            "classes": self.classes,
+            "labels": self.labels,
+            "cases": [asdict(case) for case in self.cases],
+        }
         write_text(self.path / MANIFEST, json.dumps(facts, indent=1) + "\n")
+
+    def rows(self, split: str = "") -> list[tuple[str, str]]:
+        """What there is to say of the set, by name; ``split`` says where the choice of validation cases is from."""
+        masked = sum(case.masked for case in self.cases)
+        words = f" ({split})" if split else ""
+        return [
+            ("train", counted(case.shape[0] for case in self.of("train"))),
+            ("validation", counted(case.shape[0] for case in self.of("validation")) + words),
+            ("masks", f"{masked} with, {len(self.cases) - masked} without"),
+            ("size", "{} × {}".format(*self.size)),
+            ("channels", ", ".join(self.channels)),
+            ("classes", ", ".join(self.classes)),
+            ("folder", str(self.path)),
+        ]
+
+    def _title(self) -> str:
+        return f"{self.name}: {counted(case.shape[0] for case in self.cases)}"
+
+    def __str__(self) -> str:
+        return as_text(self._title(), self.rows())
+
+    def _repr_html_(self) -> str:
+        return as_html(self._title(), self.rows())
 
 
 def read_prepared(path: str | Path) -> PreparedSet:
@@ -118,29 +152,28 @@ def read_prepared(path: str | Path) -> PreparedSet:
     file = path / MANIFEST
     if not file.exists():
         raise FileNotFoundError(
-            f"{path} is no prepared set: there is no {MANIFEST} in it. Make one with `ringfence prepare`"
+            f"{path} is not a prepared set: there is no {MANIFEST} in it. Make one with `ringfence prepare`"
         )
     try:
         facts = json.loads(file.read_text(encoding="utf-8"))
-        if facts["format"] != FORMAT:
-            raise ValueError(f"its format is '{facts['format']}', this version reads '{FORMAT}'")
         prepared = PreparedSet(
             path,
             str(facts["name"]),
-            _pair(facts["size"]),
+            _preprocessing(facts),
             tuple(map(str, facts["channels"])),
             tuple(map(str, facts["classes"])),
             tuple(_case(one) for one in facts["cases"]),
             tuple(facts.get("labels", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{file} cannot be used: {type(error).__name__}: {error}") from None
+        what = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{file} cannot be used: {what}") from None
     _check_split(file, prepared)
     return prepared
 
 
 def checked_labels(labels: Sequence[int], classes: Sequence[str]) -> tuple[int, ...]:
-    """The classes' values in masks: 1, 2, ... unless given; what is no such values is refused."""
+    """The classes' values in masks: 1, 2, ... by default; each must be from 1 to 255, and different."""
     found = tuple(labels) or tuple(range(1, 1 + len(classes)))
     if (
         len(found) != len(classes)
@@ -151,54 +184,16 @@ def checked_labels(labels: Sequence[int], classes: Sequence[str]) -> tuple[int, 
     return found
 
 
-def normalised(voxels: NDArray[Any]) -> NDArray[np.uint8]:
-    """A volume's voxels as 0..255: linear between two percentiles of its own, cut off beyond them."""
-    least, most = float(voxels.min()), float(voxels.max())
-    if not math.isfinite(most - least):  # Python's own numbers overflow without a warning
-        raise ValueError(f"values from {least:g} to {most:g} are too far apart to compute with: rescale them")
-    low, high = np.percentile(voxels, PERCENTILES)
-    if high <= low:  # mostly one value: use the whole range
-        low, high = least, most
-    unit = (np.clip(voxels, low, high) - low) / max(float(high - low), 1e-12)
-    grey: NDArray[np.uint8] = np.round(255.0 * np.clip(unit, 0.0, 1.0)).astype(np.uint8)
-    return grey
-
-
-def resized(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Slices ``[..., height, width]`` at another in-plane size, linearly and without aliasing."""
-    if image.shape[-2:] == tuple(size):
-        return image
-    flat = torch.from_numpy(np.ascontiguousarray(image)).reshape(-1, 1, *image.shape[-2:]).float()
-    scaled = F.interpolate(flat, size, mode="bilinear", antialias=True).round_().clamp_(0, 255)
-    return scaled.to(torch.uint8).reshape(*image.shape[:-2], *size).numpy()
-
-
-def resized_labels(labels: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
-    """Labels ``[..., height, width]`` at another in-plane size: the nearest one.
-
-    An object that falls between the places that are looked at would be gone, and its slice would teach that it is
-    not there: it is put where its own voxels are.
-    """
-    if labels.shape[-2:] == tuple(size):
-        return labels
-    slices = np.ascontiguousarray(labels).reshape(-1, *labels.shape[-2:])
-    nearest = F.interpolate(torch.from_numpy(slices).unsqueeze(1).float(), size, mode="nearest-exact")
-    small: NDArray[Any] = nearest.squeeze(1).numpy().astype(labels.dtype)
-    for label in np.unique(slices[slices > 0]):
-        lost = (slices == label).any(axis=(1, 2)) & ~(small == label).any(axis=(1, 2))
-        for place in np.flatnonzero(lost):
-            inside = np.nonzero(slices[place] == label)
-            scaled = [
-                (2 * one + 1) * new // (2 * old)
-                for one, new, old in zip(inside, size, slices.shape[1:], strict=True)
-            ]
-            small[place][tuple(scaled)] = label
-    return small.reshape(*labels.shape[:-2], *size)
-
-
-def _pair(values: Any) -> tuple[int, int]:
-    height, width = (int(value) for value in values)
-    return height, width
+def _preprocessing(facts: Any) -> Preprocessing:
+    """What the manifest says of it; format 1 had no choice of percentiles."""
+    if facts["format"] == FORMAT:
+        return Preprocessing.from_facts(facts["preprocessing"])
+    if facts["format"] == FIRST_FORMAT:
+        return Preprocessing(tuple(facts["size"]), (0.5, 99.5))
+    raise ValueError(
+        f"its format is {shown(facts['format'])}, and this version reads '{FORMAT}' and older: get a newer "
+        "ringfence, or prepare the set again"
+    )
 
 
 def _case(facts: Any) -> Case:

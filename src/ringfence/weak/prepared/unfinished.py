@@ -7,7 +7,6 @@ gone on with at any time.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.files import check_room, checksum, write_text
+from ringfence.files import check_room, checksum, replaced, write_text
 from ringfence.weak.datasets.source import Source, SourceCase, Stamp
-from ringfence.weak.prepared.prepared_set import MANIFEST, PERCENTILES, Case, read_prepared
+from ringfence.weak.prepared.prepared_set import MANIFEST, Case, read_prepared
+from ringfence.weak.prepared.preprocessing import Preprocessing
 
 SOURCES: Final = "sources.json"
 LOCK: Final = "preparing.lock"
@@ -47,10 +47,10 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Preparing:
-    """The folder, the size of its slices, what was asked, and the cases that are ready."""
+    """The folder, how its cases are made, what was asked, and the cases that are ready."""
 
     path: Path
-    size: tuple[int, int]
+    preprocessing: Preprocessing
     asked: Mapping[str, Any]
     cases: dict[str, dict[str, Any]]
 
@@ -72,16 +72,10 @@ class Preparing:
         """Write a case, then that it is there."""
         stored = {"image": arrays.image} | ({} if arrays.mask is None else {"mask": arrays.mask})
         check_room(self.path, sum(array.nbytes for array in stored.values()))
-        (self.path / MANIFEST).unlink(missing_ok=True)  # until it is written anew, this is no prepared set
+        (self.path / MANIFEST).unlink(missing_ok=True)  # until it is written anew, this is not a prepared set
         file = self.path / f"{case.name}.npz"
-        unfinished = file.with_name(f".{file.name}.unfinished")
-        try:
-            with unfinished.open("wb") as opened:
-                np.savez_compressed(opened, **stored)  # type: ignore[arg-type]
-            os.replace(unfinished, file)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
+        with replaced(file) as part, part.open("wb") as opened:
+            np.savez_compressed(opened, **stored)  # type: ignore[arg-type]
         sha256 = checksum(file)
         facts = {"sha256": sha256, "shape": arrays.shape, "spacing": arrays.spacing, "sources": arrays.sources}
         self.cases[case.name] = facts
@@ -108,19 +102,19 @@ def stored_size(path: Path) -> tuple[int, int] | None:
     return height, width
 
 
-def open_preparing(path: Path, source: Source, size: tuple[int, int]) -> Preparing:
+def open_preparing(path: Path, source: Source, preprocessing: Preprocessing) -> Preparing:
     """Begin in a new or empty folder, or go on in one where the same was begun; any other is refused, untouched."""
     asked = {
         "layout": source.kind,
         "name": source.name,
-        "size": list(size),
+        "size": list(preprocessing.size),
         "channels": list(source.channels),
         "classes": list(source.classes),
         "labels": list(source.labels),
-        "percentiles": list(PERCENTILES),
+        "percentiles": list(preprocessing.percentiles),
     }
     stored = _stored(path)
-    preparing = Preparing(path, size, asked, stored["cases"] if stored else {})
+    preparing = Preparing(path, preprocessing, asked, stored["cases"] if stored else {})
     if stored:
         _check_asked(path, stored["asked"], asked)
         _check_cases(preparing, source)

@@ -1,37 +1,39 @@
-"""What every task is to the training: rows to learn from, rows to be judged by, and limits."""
+"""What every task is to the training: samples to learn from, samples to be judged by, and constraints."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import torch
 from torch import Tensor
 
 from ringfence.residuals import Residual
 from ringfence.segmentation import Region
-from ringfence.weak.training.data import Batch
-from ringfence.weak.training.settings import Unit
+from ringfence.weak.constraints.constraint import Constraint, Targets, Unit
+from ringfence.weak.prepared.preprocessing import Preprocessing
 
-Limits: TypeAlias = Callable[[Region, Batch], dict[str, Residual]]
-"""What is asked of a region, given the weak labels in its batch: residuals by name."""
+Measure: TypeAlias = Callable[[Region, Targets], dict[str, Residual]]
+"""From a region and what is known of its samples to residuals by the constraints' names."""
 
 
 @dataclass(frozen=True)
-class Task(ABC):
-    """Images, weak labels and truth.
+class Task:
+    """Images, what is known of them, and the constraints that follow.
 
     Attributes:
-        train: rows by name: ``image`` (uint8 ``[N, channels, *space]``), ``mask`` (bool ``[N, classes, *space]``;
-            only full supervision looks at it) and the weak labels that ``limits`` reads.
-        validation: likewise, of other images; ``case`` (int64 ``[N]``, which patient a row is part of) where Dice
-            is of patients, and ``judged`` (bool ``[N, *space]``) where some pixels have no truth.
+        train: samples as tensors by name: ``image`` (uint8 ``[N, channels, *space]``), ``mask`` (bool
+            ``[N, classes, *space]``; only full supervision looks at it) and the constraints' targets.
+        validation: likewise, of other images; ``case`` (int64 ``[N]``, which patient a sample is part of) where
+            Dice is of patients, and ``judged`` (bool ``[N, *space]``) where some pixels have no truth.
         channels: names of the images' channels.
         classes: names of the foreground classes.
         space: the size of what the network is given.
-        size: height and width of a whole image.
-        labels: the classes' values in masks; 1, 2, ... unless given.
+        constraints: by name.
+        preprocessing: how files became these images.
+        labels: the classes' values in masks; 1, 2, ... if empty.
+        bounded: every sample has every bound, so that nobody need look for those that are missing.
     """
 
     train: dict[str, Tensor]
@@ -39,32 +41,47 @@ class Task(ABC):
     channels: tuple[str, ...]
     classes: tuple[str, ...]
     space: tuple[int, ...]
-    size: tuple[int, int]
-    labels: tuple[int, ...] = field(default=(), kw_only=True)
+    constraints: Mapping[str, Constraint]
+    preprocessing: Preprocessing
+    labels: tuple[int, ...] = ()
+    bounded: bool = False
 
-    @property
-    @abstractmethod
-    def limit_names(self) -> tuple[str, ...]:
-        """What the limits are called."""
+    def measure(self, unit: Unit) -> Measure:
+        """The residuals of all constraints, measured in ``unit``."""
+        residuals = measured(self.constraints, unit)
+        if not self.bounded:
+            return residuals
 
-    @abstractmethod
-    def limits(self, unit: Unit) -> Limits:
-        """The limits, with residuals measured in ``unit``."""
+        def promised(region: Region, targets: Targets) -> dict[str, Residual]:
+            return {name: replace(one, ragged=False) for name, one in residuals(region, targets).items()}
 
-    @property
-    def tolerances(self) -> dict[str, float]:
-        """By how many pixels a limit may be exceeded and still count as held, by its name; by none unless given."""
-        return {}
-
-    def varied(self, batch: Batch) -> Batch:
-        """A training batch as it is trained on: augmented, or cut into patches, on whatever device it is."""
-        return batch
-
-    @property
-    def mirrors(self) -> tuple[str, ...]:
-        """What a network's answers are averaged over, by the names of ``mirrors.AXES``; nothing unless given."""
-        return ()
+        return promised
 
     def pictured(self, count: int) -> list[int]:
-        """Rows of the validation set to keep pictures of."""
-        return list(range(min(count, len(self.validation["image"]))))
+        """Samples of the validation set to keep pictures of: of each of the first cases the one with most in it."""
+        case = self.validation.get("case")
+        if case is None:
+            return list(range(min(count, len(self.validation["image"]))))
+        case = torch.where(case < 0, -1 - case, case)
+        if "box" in self.validation:
+            box = self.validation["box"]
+            content = (box[..., 1] - box[..., 0]).prod(dim=-1).flatten(1).sum(dim=-1)
+        else:
+            content = self.validation["mask"].flatten(1).sum(dim=-1)
+        return [
+            int(torch.where(case == one, content, -1).argmax()) for one in case.unique(sorted=True)[:count].tolist()
+        ]
+
+
+def measured(constraints: Mapping[str, Constraint], unit: Unit = "pixels") -> Measure:
+    """From a region and targets to the residuals of these constraints."""
+
+    def residuals(region: Region, targets: Targets) -> dict[str, Residual]:
+        return {name: one.residual(region, targets, unit) for name, one in constraints.items()}
+
+    return residuals
+
+
+def tolerances(constraints: Mapping[str, Constraint]) -> dict[str, float]:
+    """By how many pixels each constraint may be exceeded and still count as satisfied, where that is not 0."""
+    return {name: one.tolerance for name, one in constraints.items() if one.tolerance}

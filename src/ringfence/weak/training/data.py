@@ -1,21 +1,93 @@
-"""A whole data set in memory, on the device that trains: no workers, no copies, the same order on every machine."""
+"""Samples in memory as batches: a DataModule for any Trainer, or a Dataset for a DataLoader of one's own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
+import pytorch_lightning as pl
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
+
+from ringfence.weak.tasks.task import Task
 
 Batch = dict[str, Tensor]
+VALIDATION_BATCH: Final = 50
+"""Slices at once in validation; volumes are large, and go in batches as in training."""
+
+
+class Samples(Dataset[Batch]):
+    """Samples as a torch Dataset: a dictionary of tensors each, with its number as ``index``.
+
+    Args:
+        rows: tensors of equal length by name, such as ``task.train``.
+    """
+
+    def __init__(self, rows: Mapping[str, Tensor]) -> None:
+        self.rows = dict(rows)
+
+    def __len__(self) -> int:
+        return len(self.rows["image"])
+
+    def __getitem__(self, number: int) -> Batch:
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"sample {number} of {len(self)}")
+        return {name: tensor[number] for name, tensor in self.rows.items()} | {"index": torch.tensor(number)}
+
+
+class SegmentationData(pl.LightningDataModule):
+    """A task's samples in batches: kept on the device that trains, if half of what is free there holds them.
+
+    Args:
+        task: whose samples.
+        batch_size: images a step.
+        seed: of the order of images, which depends on it and on the epoch's number alone: a resumed run sees what
+            it would have seen.
+        masks: give the masks of training images, too: for full supervision alone.
+    """
+
+    def __init__(self, task: Task, batch_size: int = 8, *, seed: int = 0, masks: bool = False) -> None:
+        super().__init__()
+        self.task, self.batch_size, self.seed, self.masks = task, batch_size, seed, masks
+        self._placed: dict[str, Mapping[str, Tensor]] = {}
+
+    def train_dataloader(self) -> Batches:
+        """The training set in a new order each epoch; without its masks, unless they are what it learns from."""
+        rows = {name: tensor for name, tensor in self.task.train.items() if self.masks or name != "mask"}
+        return Batches(
+            self._near("train", rows), self.batch_size, seed=self.seed, epoch=self._epoch, device=self._device
+        )
+
+    def val_dataloader(self) -> Batches:
+        """The validation set."""
+        rows = self.task.validation
+        many = VALIDATION_BATCH if rows["image"].ndim == 4 else self.batch_size
+        return Batches(self._near("validation", rows), many, device=self._device)
+
+    @property
+    def _device(self) -> torch.device:
+        return self.trainer.strategy.root_device if self.trainer is not None else torch.device("cpu")
+
+    def _epoch(self) -> int:
+        return self.trainer.current_epoch if self.trainer is not None else 0
+
+    def _near(self, what: str, rows: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Rows on the device if there is room for them; else where they are."""
+        if self._device.type != "cuda":
+            return rows
+        if what not in self._placed:  # once, for what is placed takes from what is free
+            needed = sum(tensor.nbytes for tensor in rows.values())
+            fits = needed < torch.cuda.mem_get_info(self._device)[0] // 2
+            self._placed[what] = {name: tensor.to(self._device) for name, tensor in rows.items()} if fits else rows
+        return self._placed[what]
 
 
 class Batches:
     """Rows of tensors, a batch at a time, with their numbers as ``index``.
 
     A data loader for sets that fit into memory: rows are gathered where they are, by one kernel a tensor, which is
-    fastest on the device that trains. The order of an epoch depends on the seed and the epoch's number alone, so a
-    resumed run sees what it would have seen.
+    fastest on the device that trains.
 
     Args:
         rows: tensors of equal length by name.

@@ -80,7 +80,7 @@ def fused(function: Callable[..., dict[str, Tensor]], *sample: Any) -> Callable[
         torch.stack([value.sum() for value in compiled(*sample).values()]).sum().backward()
     except (RuntimeError, ImportError) as error:  # no Triton, or no C compiler for it
         first = str(error).strip().splitlines()[:1]
-        warnings.warn(f"limits are not compiled ({type(error).__name__}: {first}): slower", stacklevel=2)
+        warnings.warn(f"constraints are not compiled ({type(error).__name__}: {first}): slower", stacklevel=2)
         return function
     return compiled
 

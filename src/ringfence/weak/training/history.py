@@ -32,11 +32,11 @@ class History(pl.Callback):
         super().__init__()
         self.folder = folder
         self.rows: list[dict[str, float]] = []
-        self._began = self._validating = self._validated = 0.0
+        self._began = self._validating = self._validated = self._rate = 0.0
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock."""
-        self._validated = 0.0
+        """Start the clock; the learning rate that the epoch has is gone when it ends."""
+        self._validated, self._rate = 0.0, trainer.optimizers[0].param_groups[0]["lr"]
         self._began = _now(pl_module)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -52,7 +52,7 @@ class History(pl.Callback):
         seconds = _now(pl_module) - self._began - self._validated
         logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
         self.rows.append(
-            {"epoch": trainer.current_epoch + 1, "lr": trainer.optimizers[0].param_groups[0]["lr"]}
+            {"epoch": trainer.current_epoch + 1, "lr": self._rate}
             | {name.removeprefix(FENCE): value for name, value in sorted(logged.items())}
             | {"seconds_train": seconds, "seconds_validation": self._validated}
         )

@@ -1,30 +1,34 @@
-"""Training a segmentation network from limits alone, or from masks: the Lightning module of every method."""
+"""Training a segmentation network from constraints alone, or from masks: the Lightning module of every method."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torchmetrics import MeanMetric
 
 from ringfence.methods import Method
 from ringfence.methods.dual import DualMethod
 from ringfence.monitor import Monitor
 from ringfence.residuals import Residual
 from ringfence.segmentation import Region
-from ringfence.weak.tasks.task import Limits
-from ringfence.weak.training.data import Batch, Batches
-from ringfence.weak.training.flips import mean_answer
+from ringfence.weak.constraints.constraint import Constraint, Unit
+from ringfence.weak.tasks.task import Measure, measured, tolerances
+from ringfence.weak.training.data import Batch
+from ringfence.weak.training.flips import flip_averaged
 from ringfence.weak.training.graphs import Graphed, fused, rewrapped, unwrapped
+from ringfence.weak.training.metrics import MEASURES
 from ringfence.weak.training.networks import Tempered
 
-VALIDATION_BATCH: Final = 50
-BETAS: Final = (0.9, 0.99)
-"""Adam's, as the authors'."""
+OptimiserOf: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]
+ScheduleOf: TypeAlias = Callable[[Optimizer, int], LRScheduler]
 
 
 class WeakSegmentation(pl.LightningModule):
@@ -33,90 +37,90 @@ class WeakSegmentation(pl.LightningModule):
     With ``supervised``, cross-entropy against the masks is added to it, and Dice loss (1 - 2Σsy / (Σs + Σy) over
     the batch) if asked for; without a fence that is full supervision, on the same data and schedule.
 
-    Batches hold ``image`` (uint8 ``[B, C, *space]``), ``mask`` (bool ``[B, K, *space]``; for validation, and for
-    full supervision) and whatever ``limits`` reads.
+    Batches are dictionaries of tensors, from ``SegmentationData`` or your own loader: ``image`` (uint8, or floats
+    in 0..1, ``[B, C, *space]``), ``index`` (which training images they are), the constraints' targets and,
+    for validation and full supervision, ``mask`` (bool ``[B, K, *space]``). Give the Trainer a
+    ``ringfence.lightning.FenceCallback``, which steps the fence and logs satisfaction.
 
     Args:
-        network: from images in 0..1 to logits ``[B, 1 + K, *space]``; its temperature is set from epoch to epoch.
-        fence: how the limits are enforced, or None.
-        limits: what they are.
-        train: the training set.
-        validation: the validation set.
-        counted: the same limits in other units, for validation to count, so that methods of different units can be
-            compared; ``limits`` themselves unless given.
-        tolerances: how far one of these may be exceeded and still count as held, by its name.
-        varied: what is done to a training batch first, as augmentation.
+        network: from images in 0..1 to logits ``[B, 1 + K, *space]``. A plain one is wrapped as ``Tempered``, whose
+            temperature is set from epoch to epoch.
+        constraints: by name, ready for the task; ``task.constraints``.
+        fence: how they are enforced, or None.
+        classes: how many foreground classes there are.
+        unit: what residuals are measured in. Satisfaction is always counted in pixels.
+        measure: the constraints' residuals by unit; default: each constraint's own. (``task.measure``)
+        augmentation: what is done to a training batch first.
         supervised: use the masks of the training set, too.
         dice_weight: of Dice loss beside cross-entropy, where masks are used.
-        mirrors: axes of images; in validation, answers are averaged over an image and its mirror images along them.
-        temperatures: the network's in the first epoch and in the last, with equal ratios between.
-        batch_size: images a step.
-        lr: Adam's first learning rate.
-        schedule: whether it falls to zero along a cosine, or stays.
-        seed: of the order of images.
-        cuda_graphs: replay the network from CUDA graphs, where there is a GPU.
+        flips: axes of images; validation averages predictions over an image and its flips along them.
+        temperatures: the network's in the first epoch and in the last (geometric schedule).
+        optimiser: from parameters to the optimiser; default: Adam with a learning rate of 1e-3.
+        schedule: from the optimiser and the number of epochs to a scheduler, stepped once an epoch; default: none.
+        seed: makes every epoch's random numbers depend on it and the epoch alone; default: left alone.
+        cuda_graphs: replay the network from CUDA graphs, where there is a GPU and the Trainer has a DataModule.
     """
 
     def __init__(
         self,
-        network: Tempered,
+        network: nn.Module,
+        constraints: Mapping[str, Constraint],
         fence: Method | None,
-        limits: Limits,
-        train: Mapping[str, Tensor],
-        validation: Mapping[str, Tensor],
         *,
-        counted: Limits | None = None,
-        tolerances: Mapping[str, float] | None = None,
-        varied: Callable[[Batch], Batch] | None = None,
+        classes: int = 1,
+        unit: Unit = "pixels",
+        measure: Callable[[Unit], Measure] | None = None,
+        augmentation: Callable[[Batch], Batch] | None = None,
         supervised: bool = False,
         dice_weight: float = 0.0,
-        mirrors: Sequence[int] = (),
+        flips: Sequence[int] = (),
         temperatures: tuple[float, float] = (1.0, 1.0),
-        batch_size: int = 4,
-        lr: float = 1e-3,
-        schedule: Literal["cosine", "constant"] = "cosine",
-        seed: int = 0,
+        optimiser: OptimiserOf | None = None,
+        schedule: ScheduleOf | None = None,
+        seed: int | None = None,
         cuda_graphs: bool = False,
     ) -> None:
         super().__init__()
-        volumes = any(weight.ndim == 5 for weight in network.parameters())
-        self.memory_format = torch.channels_last_3d if volumes else torch.channels_last
-        self.network: Tempered = network.to(memory_format=self.memory_format)  # type: ignore[call-overload]
-        self.fence, self.limits, self.monitor = fence, limits, Monitor(tolerances or 0.0)
-        self._counted = counted
         if fence is None and not supervised:
             raise ValueError("there is nothing to learn from: give a fence, or supervised=True")
-        self.supervised, self.mirrors, self.temperatures = supervised, tuple(mirrors), temperatures
+        tempered = network if isinstance(network, Tempered) else Tempered(network, classes)
+        volumes = any(weight.ndim == 5 for weight in tempered.parameters())
+        self.memory_format = torch.channels_last_3d if volumes else torch.channels_last
+        self.network: Tempered = tempered.to(memory_format=self.memory_format)  # type: ignore[call-overload]
+        self.classes, self.fence, self.monitor = classes, fence, Monitor(tolerances(constraints) or 0.0)
+        measured_in = measure or partial(measured, constraints)
+        self.measure, self._counted = measured_in(unit), None if unit == "pixels" else measured_in("pixels")
+        self.augmentation, self.supervised, self.flips = augmentation, supervised, tuple(flips)
         self._dice_loss = _dice_loss(dice_weight) if supervised and dice_weight else None
-        self.batch_size, self.lr, self.schedule = batch_size, lr, schedule
-        self.seed, self.cuda_graphs = seed, cuda_graphs
-        self._train, self._validation, self._varied = train, validation, varied
-        self._placed: dict[str, Mapping[str, Tensor]] = {}
+        self.temperatures, self.seed, self.cuda_graphs = temperatures, seed, cuda_graphs
+        self._optimiser, self._schedule = optimiser, schedule
+        self.train_loss = MeanMetric(
+            nan_strategy="disable"
+        )  # a loss that is not finite is looked for once an epoch
+        self.measures = nn.ModuleDict({name: one.metric() for name, one in MEASURES.items() if one.metric})
         self._graphed: Graphed | None = None
         self._like: dict[str, Residual] = {}
-        self._losses: list[Tensor] = []
-        self._overlaps: list[Tensor] = []
         self._pulls: dict[str, list[Tensor]] = {}
 
     # The steps
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits of uint8 images."""
-        scaled = images.float().div_(255.0)
+        """Logits of images: of bytes, or of floats in 0..1."""
+        scaled = images if images.is_floating_point() else images.float().div_(255.0)
         logits: Tensor = self.network(scaled.to(memory_format=self.memory_format))
         return logits
 
-    def answer(self, images: Tensor) -> Tensor:
-        """Logits of uint8 images as they are judged: where there are mirrors, the log of the mean probabilities."""
-        if not self.mirrors:
+    def predicted(self, images: Tensor) -> Tensor:
+        """Logits as they are judged: where there are flips, the log of the flip-averaged probabilities."""
+        if not self.flips:
             logits: Tensor = self(images)
             return logits
-        mean = mean_answer(self, images, self.mirrors).float()
+        mean = flip_averaged(self, images, self.flips).float()
         return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
 
     def training_step(self, batch: Batch, number: int) -> Tensor:
-        """Cross-entropy (and Dice loss) if the masks are used, and the limits' term if there are limits."""
-        batch = batch if self._varied is None else self._varied(batch)
+        """Cross-entropy (and Dice loss) if the masks are used, and the constraints' term if there is a fence."""
+        batch = batch if self.augmentation is None else self.augmentation(batch)
         if self._graphed is not None and self._graphed.fits(batch):
             logits, residuals = self._replayed(self._graphed, batch)
         else:
@@ -128,18 +132,20 @@ class WeakSegmentation(pl.LightningModule):
             if self._dice_loss is not None:
                 loss = loss + self._dice_loss(logits.float(), labels)
         if self.fence is not None:
-            loss = loss + self.fence(index=batch["index"], **residuals)
-        self._losses.append(loss.detach())
+            loss = loss + self.fence(index=batch.get("index"), **residuals)
+        self.train_loss.update(loss.detach())
         return loss
 
     def validation_step(self, batch: Batch, number: int) -> None:
-        """What Dice is made of, and whether the limits hold."""
-        logits = self.answer(batch["image"])
+        """Whether the constraints hold and, where there are masks, what measures are made of."""
+        logits = self.predicted(batch["image"])
         region = Region(logits)
-        residuals = self.limits(region, batch)
+        residuals = self.measure(region, batch)
         counted = residuals if self._counted is None else self._counted(region, batch)
-        self.monitor.update(index=batch["index"], **counted)
-        self._overlaps.append(overlap(logits, batch["mask"], batch.get("judged")))
+        self.monitor.update(index=batch.get("index"), **counted)
+        if "mask" in batch:
+            for metric in self.measures.values():
+                metric.update(logits, batch)  # type: ignore[operator]
         # Multipliers that a method keeps belong to training images; those it implies are everywhere.
         if self.fence is not None and not isinstance(self.fence, DualMethod):
             for name, duals in self.fence.duals(index=None, **residuals).items():
@@ -151,39 +157,40 @@ class WeakSegmentation(pl.LightningModule):
     def on_fit_start(self) -> None:
         """Record CUDA graphs if wanted, now that the network is on its device."""
         one_batch_a_step = self.trainer.accumulate_grad_batches == 1  # a replay overwrites the gradients before
-        if self.cuda_graphs and one_batch_a_step and self.device.type == "cuda":
-            batch = next(iter(self.train_dataloader()))
-            self._capture(batch if self._varied is None else self._varied(batch))
+        data = getattr(self.trainer, "datamodule", None)
+        if self.cuda_graphs and one_batch_a_step and data is not None and self.device.type == "cuda":
+            batch = next(iter(data.train_dataloader()))
+            self._capture(batch if self.augmentation is None else self.augmentation(batch))
 
     def on_train_epoch_start(self) -> None:
         """Set what depends on the epoch's number alone, so that a resumed run goes on exactly as it would have."""
-        torch.manual_seed(self.seed * 1_000_003 + self.current_epoch)  # a network may have dropout
-        epochs = self.trainer.max_epochs or 1
+        if self.seed is not None:
+            torch.manual_seed(self.seed * 1_000_003 + self.current_epoch)  # a network may have dropout
+        epochs = max(self.trainer.max_epochs or 1, 1)
         first, final = self.temperatures
         self.network.temperature.fill_(first * (final / first) ** (self.current_epoch / max(epochs - 1, 1)))
-        if self.schedule == "cosine":
-            for group in self.trainer.optimizers[0].param_groups:
-                group["lr"] = self.lr * (1.0 + math.cos(math.pi * self.current_epoch / epochs)) / 2.0
 
     def on_validation_epoch_start(self) -> None:
         """Log the mean training loss: validation comes last in an epoch, before callbacks read what was logged."""
-        losses, self._losses = torch.stack(self._losses), []
-        if not bool(losses.isfinite().all()):
+        if self.trainer.sanity_checking or not self.train_loss.update_called:
+            return
+        loss = self.train_loss.compute()
+        self.train_loss.reset()
+        if not bool(loss.isfinite()):
             raise ValueError(
-                f"the training loss is not finite in epoch {self.current_epoch + 1}: try a lower training.lr"
+                f"the training loss is not finite in epoch {self.current_epoch + 1}: try a lower learning rate"
             )
-        self.log("train_loss", losses.mean())
+        self.log("train_loss", loss)
         self.log("temperature", self.network.temperature)
 
     def on_validation_epoch_end(self) -> None:
-        """Log the epoch's Dice, and the multipliers that its residuals imply."""
-        overlaps, self._overlaps = torch.cat(self._overlaps), []
+        """Log the epoch's measures, and the multipliers that its residuals imply."""
+        for name, metric in self.measures.items():
+            if metric.update_called:
+                found: Any = metric.compute()  # type: ignore[operator]
+                metric.reset()  # type: ignore[operator]
+                self.log_dict(found if isinstance(found, dict) else {name: found})
         pulls, self._pulls = self._pulls, {}
-        scores = dice(overlaps, self._validation.get("case"))
-        self.log("dice", scores.nanmean())
-        if scores.shape[1] > 1:
-            for number, score in enumerate(scores.unbind(dim=1), start=1):
-                self.log(f"dice/{number}", score.nanmean())
         for name, duals in pulls.items():
             some = torch.cat(duals)
             if len(some):
@@ -194,7 +201,7 @@ class WeakSegmentation(pl.LightningModule):
 
     def _measured(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Residual]]:
         logits = self(batch["image"])
-        return logits, {} if self.fence is None else self.limits(Region(logits), dict(batch))
+        return logits, {} if self.fence is None else self.measure(Region(logits), batch)
 
     def _capture(self, batch: Batch) -> None:
         """Record the same as CUDA graphs."""
@@ -202,93 +209,34 @@ class WeakSegmentation(pl.LightningModule):
         read = {name: tensor for name, tensor in batch.items() if name not in apart}
         dtype = torch.bfloat16 if "bf16" in str(self.trainer.precision) else None
         rows, _, *space = batch["image"].shape
-        channels = 1 + self._validation["mask"].shape[1]
-        logits = torch.zeros(rows, channels, *space, device=self.device, requires_grad=True)
-        limits = self.limits
-        self._like = {} if self.fence is None else limits(Region(logits), read)
+        logits = torch.zeros(rows, 1 + self.classes, *space, device=self.device, requires_grad=True)
+        measure = self.measure
+        self._like = {} if self.fence is None else measure(Region(logits), read)
 
         def residuals(logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-            return unwrapped(limits(Region(logits), batch))
+            return unwrapped(measure(Region(logits), batch))
 
         if self.fence is not None:
             residuals = fused(residuals, logits, read)
 
-        def measure(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        def network_and_residuals(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
             logits = self(batch["image"])
             values = {} if self.fence is None else residuals(logits, dict(batch))
             return values | ({"logits": logits} if self.supervised else {})
 
-        self._graphed = Graphed(self.network, measure, read, dtype)
+        self._graphed = Graphed(self.network, network_and_residuals, read, dtype)
 
     def _replayed(self, graphed: Graphed, batch: Batch) -> tuple[Tensor, dict[str, Residual]]:
         values = graphed(batch)
         return values.pop("logits", batch["image"]), rewrapped(values, self._like)
 
-    # What the trainer asks for
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam."""
-        return torch.optim.Adam(self.network.parameters(), lr=self.lr, betas=BETAS, fused=True)
-
-    def train_dataloader(self) -> Batches:
-        """The training set in a new order each epoch; without its masks, unless they are what it learns from."""
-        rows = {name: tensor for name, tensor in self._train.items() if self.supervised or name != "mask"}
-        return Batches(
-            self._near("train", rows),
-            self.batch_size,
-            seed=self.seed,
-            epoch=lambda: self.current_epoch,
-            device=self.device,
-        )
-
-    def val_dataloader(self) -> Batches:
-        """The validation set."""
-        many = VALIDATION_BATCH if self._validation["image"].ndim == 4 else self.batch_size  # volumes are large
-        return Batches(self._near("validation", self._validation), many, device=self.device)
-
-    def _near(self, what: str, rows: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Rows on the module's device if half of what is free there holds them; else where they are."""
-        if self.device.type != "cuda":
-            return rows
-        if what not in self._placed:  # once, for what is placed takes from what is free
-            needed = sum(tensor.nbytes for tensor in rows.values())
-            fits = needed < torch.cuda.mem_get_info(self.device)[0] // 2
-            self._placed[what] = {name: tensor.to(self.device) for name, tensor in rows.items()} if fits else rows
-        return self._placed[what]
-
-
-def overlap(logits: Tensor, masks: Tensor, judged: Tensor | None = None) -> Tensor:
-    """|P∩Y| and |P| + |Y| of the likeliest class P and the mask Y: float64 ``[B, K, 2]``.
-
-    Args:
-        logits: ``[B, 1 + K, *space]``.
-        masks: bool ``[B, K, *space]``.
-        judged: bool ``[B, *space]``, the pixels that count; all of them unless given.
-    """
-    classes = torch.arange(1, logits.shape[1], device=logits.device)
-    predicted = logits.argmax(dim=1, keepdim=True) == classes.view(1, -1, *[1] * (masks.ndim - 2))
-    if judged is not None:
-        predicted, masks = predicted & judged.unsqueeze(1), masks & judged.unsqueeze(1)
-    both, found, true = (one.flatten(2).sum(dim=-1) for one in (predicted & masks, predicted, masks))
-    return torch.stack([both, found + true], dim=-1).double()
-
-
-def dice(overlaps: Tensor, case: Tensor | None = None) -> Tensor:
-    """2|P∩Y| / (|P| + |Y|): ``[cases, K]``, cases in the order of their numbers; two empty masks give 1.
-
-    Args:
-        overlaps: of ``overlap``, a row for each image.
-        case: int64, the number of the case that each row is part of; each is its own unless given. A case whose
-            number is negative is left out.
-    """
-    if case is not None:
-        case = case.to(overlaps.device)
-        known = case >= 0
-        numbers, place = case[known].unique(return_inverse=True)
-        rows = overlaps.new_zeros(len(numbers), *overlaps.shape[1:])
-        overlaps = rows.index_add_(0, place, overlaps[known])
-    both, total = overlaps.unbind(dim=-1)
-    return torch.where(total > 0, 2.0 * both / total.clamp(min=1.0), 1.0)
+    def configure_optimizers(self) -> Any:
+        """What the Trainer asks for: the optimiser, and its schedule if there is one."""
+        parameters = self.network.parameters()
+        optimiser = torch.optim.Adam(parameters) if self._optimiser is None else self._optimiser(parameters)
+        if self._schedule is None:
+            return optimiser
+        return {"optimizer": optimiser, "lr_scheduler": self._schedule(optimiser, self.trainer.max_epochs or 1)}
 
 
 def _dice_loss(weight: float) -> Callable[[Tensor, Tensor], Tensor]:

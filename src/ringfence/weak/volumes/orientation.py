@@ -1,8 +1,19 @@
-"""Which way up a volume's slices are to be shown."""
+"""Which way a volume's axes run, and which way up its slices are to be shown."""
 
 from __future__ import annotations
 
-from ringfence.weak.volumes.volume import Volume, axes
+from typing import TYPE_CHECKING
+
+from ringfence.extras import require
+
+if TYPE_CHECKING:
+    from ringfence.weak.volumes.volume import Volume
+
+
+def axes(volume: Volume) -> str:
+    """Where columns, rows and slices run to: "LPS" is the patient's left, back and head."""
+    nibabel = require("nibabel", "a volume's orientation", "train")
+    return "".join(code or "?" for code in nibabel.aff2axcodes(volume.affine))
 
 
 def upright(volume: Volume) -> tuple[int, ...]:

@@ -1,0 +1,74 @@
+"""A case as it is trained on: slices, or one volume; with all that is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ringfence.weak.annotations import BoxAnnotation, boxes_from_masks, place_boxes, place_volume_boxes
+from ringfence.weak.prepared.prepared_set import Case
+
+
+@dataclass(frozen=True)
+class CaseSamples:
+    """The samples of one case, N of them: its slices, or the whole of it as one.
+
+    Attributes:
+        image: uint8 ``[N, channels, *space]``.
+        mask: bool ``[N, classes, *space]``; all False where nobody drew one.
+        case: where it came from; None for images that were never in a file.
+        size: height and width in the prepared set.
+        drawn: whether there is a mask.
+        annotated: boxes from a file of annotations, those of this case; none where boxes come from the mask.
+        margin: pixels by which boxes may be too wide at either end.
+        smallest: pixels; smaller parts of a mask get no box.
+    """
+
+    image: Tensor
+    mask: Tensor
+    case: Case | None = None
+    size: tuple[int, int] = (0, 0)
+    drawn: bool = True
+    annotated: Sequence[BoxAnnotation] = ()
+    margin: int = 0
+    smallest: int = 1
+
+    @property
+    def name(self) -> str:
+        """The case's name."""
+        return self.case.name if self.case else "the image"
+
+    @property
+    def volume(self) -> bool:
+        """Whether its one sample is a volume; its samples are slices otherwise."""
+        return self.image.ndim == 5
+
+    @cached_property
+    def boxes(self) -> Tensor:
+        """int64 ``[N, classes, objects, axes, 2]``: first pixel and one past the last of every object.
+
+        From the file of annotations, or one for each connected part of the mask; empty boxes (0, 0) fill up.
+        """
+        if self.case is not None and self.annotated:
+            classes = self.mask.shape[1]
+            if self.volume:
+                return torch.from_numpy(place_volume_boxes(self.annotated, self.case, self.size, classes))[None]
+            return torch.from_numpy(place_boxes(self.annotated, self.case, self.size, classes))
+        if not self.drawn:
+            raise ValueError(f"{self.name} has neither a mask nor a box: give boxes by data.boxes")
+        return boxes_from_masks(self.mask, self.margin, self.smallest)
+
+    @property
+    def margins(self) -> Tensor:
+        """int64 ``[N, axes]``: by how much boxes may be too wide at either end, along each axis.
+
+        Boxes from a file were rounded outwards if slices were resized: by a pixel more, then.
+        """
+        resized = bool(self.annotated) and self.case is not None and self.case.shape[1:] != self.size
+        in_plane = 2 * [self.margin + int(resized)]
+        margin = [self.margin, *in_plane] if self.volume else in_plane
+        return torch.tensor(margin).expand(len(self.image), -1)

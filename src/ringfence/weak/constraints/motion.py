@@ -1,0 +1,88 @@
+"""How a batch of images moves: flips, shifts, scaling along the axes, and crops; never rotation.
+
+A box of a rotated object is not the rotated box, and is no longer tight: strips across it may meet nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Motion:
+    """x' = s·(x - m) + c along each axis, then cut to the pixels 0 to ``window``: where each sample's content goes.
+
+    Coordinates are of edges: pixel p is from p to p + 1. A flip has s < 0.
+
+    Attributes:
+        scale: s, float ``[batch, axes]``.
+        middle: m, the middle of the images, ``[axes]``.
+        centre: c, where that goes, ``[batch, axes]`` (a first dimension of 1 broadcasts).
+        window: how many pixels are left along each axis, int64 ``[axes]``.
+    """
+
+    scale: Tensor
+    middle: Tensor
+    centre: Tensor
+    window: Tensor
+    _boxes: dict[int, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def resampled(cls, scale: Tensor, shift: Tensor, size: Sequence[int]) -> Motion:
+        """Scaled about the middle, and shifted by a fraction ``shift`` of the image; ``size`` stays."""
+        space = torch.tensor(size, device=scale.device)
+        middle = space / 2
+        return cls(scale, middle, middle + shift * space, space)
+
+    @classmethod
+    def crop(cls, start: Tensor, size: Sequence[int], window: Sequence[int]) -> Motion:
+        """A window of each image, which begins at pixel ``start`` (int64 ``[batch, axes]``)."""
+        middle = torch.tensor(size, device=start.device) / 2
+        return cls(
+            torch.ones_like(start, dtype=middle.dtype),
+            middle,
+            middle - start,
+            torch.tensor(window, device=start.device),
+        )
+
+    @property
+    def content(self) -> Tensor:
+        """By how much sizes grow: ``[batch, 1]``."""
+        return self.scale.abs().prod(dim=1, keepdim=True)
+
+    def intervals(self, ends: Tensor) -> Tensor:
+        """Where intervals ``[batch, ..., axes, 2]`` go, lower end first."""
+        between = [1] * (ends.ndim - 3)
+        scale = self.scale.view(len(self.scale), *between, -1, 1)
+        centre = self.centre.view(len(self.centre), *between, -1, 1)
+        moved = (ends - self.middle[:, None]) * scale + centre
+        return moved.sort(dim=-1).values
+
+    def boxes(self, boxes: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
+        """Boxes ``[batch, ..., axes, 2]`` as they are seen afterwards, and along which axes their strips are whole.
+
+        A strip across a box, perpendicular to an axis, is as full as promised only if the box was not cut along any
+        other axis; strips beyond the window are simply gone. Asked again about the same boxes (several constraints
+        read them), it answers with the same tensors.
+        """
+        if id(boxes) not in self._boxes:
+            # a pixel belongs to the box if its centre does
+            moved = (self.intervals(boxes) - 0.5).ceil().long()
+            there = (boxes[..., 1] > boxes[..., 0]).all(dim=-1)
+            self._boxes[id(boxes)] = (boxes, *self._cut(moved * there[..., None, None], whole))
+        return self._boxes[id(boxes)][1:]
+
+    def _cut(self, boxes: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
+        inside = torch.minimum(boxes.clamp(min=0), self.window.unsqueeze(-1))
+        uncut = (inside == boxes).all(dim=-1)
+        axes = uncut.shape[-1]
+        others = torch.stack(
+            [uncut[..., [other for other in range(axes) if other != axis]].all(dim=-1) for axis in range(axes)],
+            dim=-1,
+        )
+        there = (inside[..., 1] > inside[..., 0]).all(dim=-1)
+        return inside * there[..., None, None], whole & others

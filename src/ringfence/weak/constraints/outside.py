@@ -1,0 +1,29 @@
+"""Outside: nothing of a class lies outside of its boxes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ringfence.residuals import Residual, at_most
+from ringfence.segmentation import Region
+from ringfence.weak.constraints.boxes import OnBoxes, areas, contents
+from ringfence.weak.constraints.constraint import Targets, Unit
+
+
+@dataclass(frozen=True)
+class Outside(OnBoxes):
+    """f = Σ_{p outside of all boxes} s_p <= 0: the paper's emptiness constraint.
+
+    In relative units it is a fraction of the boxes' pixels; of the image's where there is no box.
+    """
+
+    kind: ClassVar[str] = "outside"
+    tolerance: ClassVar[float] = 1.0
+    """A softmax is never 0: up to a pixel in all counts as none."""
+
+    def residual(self, region: Region, targets: Targets, unit: Unit) -> Residual:
+        """``[N, K]``."""
+        boxes = targets["box"]
+        scale = contents(areas(boxes, region), region) if unit == "relative" else 1.0
+        return at_most(region.outside(boxes), 0.0, scale=scale)

@@ -1,0 +1,60 @@
+"""Slanted strips: any line from one side of a tight box to the opposite side meets a connected object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from ringfence.numbers import is_number, whole_number
+from ringfence.options import option
+from ringfence.residuals import Residual, at_least
+from ringfence.segmentation import Region, pairs_of
+from ringfence.weak.constraints.boxes import OnBoxes
+from ringfence.weak.constraints.constraint import Targets, TaskFacts, Unit
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class SlantedStrips(OnBoxes):
+    """f = w - Σ_{p in strip} s_p <= 0 for every strip of w parallel lines that go from a side to the one opposite.
+
+    A tight box touches its object on every side; so a line from left to right has a part of the object above it
+    and a part below, and a connected object crosses it. (Connected by faces: a diagonal step could slip through.)
+    Lines that would leave the box by another side are left out. In volumes, lines are planes tilted about an axis.
+
+    In relative units a strip is measured in its width.
+    """
+
+    kind: ClassVar[str] = "slanted_strips"
+
+    angles: Sequence[float] = option([-30.0, 30.0], "degrees away from the box's sides, up to 45 either way, not 0")
+    width: int = option(5, "lines; every strip of this many holds at least as many pixels")
+
+    def __post_init__(self) -> None:
+        whole_number("width", self.width)
+        angles = tuple(self.angles)
+        if not angles or not all(is_number(angle) and 0.0 < abs(angle) <= 45.0 for angle in angles):
+            raise ValueError(f"angles are degrees from -45 to 45, without 0 (that is strips), got {self.angles}")
+        object.__setattr__(self, "angles", angles)
+
+    def ready(self, facts: TaskFacts) -> Self:
+        """Refused where there is one axis, and no angle."""
+        if facts.axes < 2:
+            raise ValueError("slanted strips need two axes of space, or three")
+        return self
+
+    def residual(self, region: Region, targets: Targets, unit: Unit) -> Residual:
+        """``[N, K, objects, angles·pairs of axes, strips]``."""
+        each = [
+            region.slanted_strips(targets["box"], angle, self.width, targets["margin"]) for angle in self.angles
+        ]
+        sums, widths, mask = (torch.cat(parts, dim=-2) for parts in zip(*each, strict=True))
+        crossed = [first for first, _ in pairs_of(region.axes)] * len(self.angles)
+        whole = torch.stack([targets["whole"][..., axis] for axis in crossed], dim=-1)
+        scale = widths if unit == "relative" else 1.0
+        return at_least(sums, widths, mask=mask & whole.unsqueeze(-1), scale=scale)

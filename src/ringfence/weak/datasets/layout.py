@@ -1,0 +1,54 @@
+"""What a layout of data sets is: a name, words for its help, and a function that finds the cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ringfence.weak.datasets.source import Source
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option that a layout has of its own: ``--name VALUE`` of the command, ``name=`` of its ``find``.
+
+    Attributes:
+        name: as a Python keyword; hyphens for underscores on the command line.
+        help: one line.
+        type: what makes a value of the command line's text.
+        metavar: what the help calls the value.
+    """
+
+    name: str
+    help: str
+    type: Callable[[str], Any] = str
+    metavar: str = "VALUE"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a data set lies on a disk as it was downloaded.
+
+    To add one, write a file with such an object and name it in ``registry.LAYOUTS``; or keep it in a module of your
+    own, and call it by its path: ``ringfence prepare my_module.MY_LAYOUT SRC DST``.
+
+    Attributes:
+        name: on the command line.
+        description: one line.
+        find: ``find(path, validation=None, **options)`` returns the :class:`Source` at ``path``. With names of
+            cases as ``validation``, exactly these are for validation (:func:`with_validation` does that); else the
+            layout's own split.
+        help: what the command's help says of it.
+        source: what SRC should be.
+        size: default height and width of prepared slices; None: the medians of the cases, up to a multiple of 16.
+        options: those of its own; each is a keyword of ``find``.
+    """
+
+    name: str
+    description: str
+    find: Callable[..., Source]
+    help: str = ""
+    source: str = "the data set as downloaded"
+    size: tuple[int, int] | None = None
+    options: tuple[Option, ...] = ()

@@ -1,0 +1,117 @@
+"""What `train` and `compare` share: everything is checked before a folder is made, and a training is kept whole."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from rich.console import Console
+from torch import nn
+
+from ringfence.files import checksum
+from ringfence.options import inside
+from ringfence.weak.experiments.outputs import keep_outputs
+from ringfence.weak.experiments.settings import BoxSettings, ExperimentSettings
+from ringfence.weak.prepared.prepared_set import MANIFEST, PreparedSet, read_prepared
+from ringfence.weak.tasks.boxes import box_task
+from ringfence.weak.tasks.task import Task
+from ringfence.weak.training.fit import FitSettings, choose_accelerator, fit, network_arguments, title
+from ringfence.weak.training.methods import Setup
+from ringfence.weak.training.networks import Tempered, build_network, check_network
+from ringfence.weak.training.optimisers import check_optimiser
+from ringfence.weak.training.progress import ProgressBars
+from ringfence.weak.training.run_folder import OneRun
+
+ALMOST_FULL: Final = 1_000_000
+"""Bytes: with less than that left, a failed write is the disk's."""
+
+
+def train_one(settings: FitSettings, task: Task, method: str, seed: int, run: OneRun, bars: ProgressBars) -> None:
+    """Train one method with one seed into its folder, and write what came out."""
+    with _full_disk_named(run.path):
+        module, history = fit(settings, task, method, seed, run, bars)
+        last = history.rows[-1]
+        keep_outputs(module, task, settings, method, run.path)
+        run.finish({"method": method, "seed": seed, "epochs": settings.training.epochs, "last_epoch": last})
+    seconds = sum(row["seconds_train"] + row["seconds_validation"] for row in history.rows)
+    dice = last.get("dice", math.nan)
+    score = "?" if math.isnan(dice) else f"{dice:.3f}"
+    epochs = settings.training.epochs
+    bars.say(
+        f"{title(seed, method):<32} DSC {score}, constraints satisfied {last['satisfaction']:.1%}, "
+        f"{epochs} epoch{'s' * (epochs > 1)} in {seconds:.0f} s"
+    )
+
+
+def checked_box_task(settings: BoxSettings, methods: Sequence[str]) -> tuple[Task, PreparedSet]:
+    """The task, after refusing what cannot be; and the set that it was read from."""
+    check_methods(settings, methods)
+    if not settings.data.prepared:
+        raise ValueError("data.prepared: which prepared set? Name the folder that `ringfence prepare` wrote")
+    prepared = read_prepared(settings.data.prepared)
+    if "full_supervision" in methods:
+        unmasked = [case.name for case in prepared.of("train") if not case.masked]
+        if unmasked:
+            raise ValueError(
+                f"full_supervision learns from masks, and {', '.join(unmasked[:5])} has none: leave that method out"
+            )
+    return box_task(settings.data, settings.constraints, prepared), prepared
+
+
+def check_methods(settings: ExperimentSettings, methods: Sequence[str]) -> None:
+    """Each method checks its own numbers, and names them."""
+    for method in methods:
+        with inside(f"{method}: "):
+            own = settings.method_settings[method]
+            own.make(Setup(1, settings.training.epochs, list(getattr(own, "weights", {}))))
+
+
+def checked_network(settings: FitSettings, task: Task) -> nn.Module:
+    """The network, if it fits the task's images, and if the optimiser and the device are there."""
+    training = settings.training
+    choose_accelerator(training.device)
+    check_optimiser(settings.optimiser, settings.schedule, training.lr, training.epochs)
+    network = build_network(settings.network.class_path, network_arguments(settings, task))
+    check_network(network, torch.zeros(len(task.channels), *task.space), 1 + len(task.classes))
+    Tempered(network, len(task.classes), training.prior)  # refuses a prior that cannot be
+    return network
+
+
+def about_data(settings: BoxSettings, task: Task, prepared: PreparedSet) -> dict[str, str]:
+    """The name of a prepared set, and checksums of its manifest and of the files of annotations."""
+    files: Mapping[str, Any] = {"manifest": prepared.path / MANIFEST, "boxes": settings.data.boxes}
+    about = {"task": prepared.name} | {name: checksum(Path(file)) for name, file in files.items() if file}
+    for name, constraint in task.constraints.items():
+        for number, file in enumerate(constraint.files):
+            about[name if number == 0 else f"{name} {number}"] = checksum(file)
+    return about
+
+
+def say_unjudged(task: Task, bars: ProgressBars) -> None:
+    """Say so where there is no mask to judge by."""
+    case = task.validation.get("case")
+    if case is not None and not bool((case >= 0).any()):
+        bars.say("No case for validation has a mask: constraints are counted, and there is no Dice.")
+
+
+def console_or_default(console: Console | None) -> Console:
+    """Where progress is shown."""
+    return console or Console(stderr=True)
+
+
+@contextmanager
+def _full_disk_named(path: Path) -> Iterator[None]:
+    """torch says "unexpected pos" and Lightning the same when a disk is full: say what it is."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        if path.exists() and shutil.disk_usage(path).free < ALMOST_FULL:
+            raise OSError(
+                f"the disk of {path} is full; free some room, then go on with --resume --out {path}"
+            ) from error
+        raise

@@ -1,0 +1,134 @@
+# ruff: noqa: RUF009 - option() is dataclasses.field() with a help text
+"""Everything that a command can be told, but where its results go. Needs no torch: help is fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ringfence.numbers import whole_number
+from ringfence.options import option
+from ringfence.weak.tasks.settings import BoxDataSettings, DiscSettings
+from ringfence.weak.training.methods import METHODS, MethodSettings, method_named
+from ringfence.weak.training.settings import (
+    AugmentSettings,
+    NetworkSettings,
+    OptimiserSettings,
+    ScheduleSettings,
+    TrainingSettings,
+)
+
+BOX_CONSTRAINTS: Final[dict[str, Any]] = {"strips": {}, "outside": {}, "box_size": {}}
+"""The paper's three."""
+
+
+@dataclass(frozen=True)
+class ExperimentSettings:
+    """The network, how it trains, and each method's own settings."""
+
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    method_settings: dict[str, MethodSettings] = field(
+        default_factory=lambda: {name: kind() for name, kind in METHODS.items()}, metadata={"flat": True}
+    )
+
+    def __post_init__(self) -> None:
+        # methods that were left out, or registered since, have their defaults
+        missing = {name: kind() for name, kind in METHODS.items() if name not in self.method_settings}
+        object.__setattr__(self, "method_settings", {**self.method_settings, **missing})
+
+
+@dataclass(frozen=True)
+class CompareSettings(ExperimentSettings):
+    """What every comparison can be told."""
+
+    methods: list[str] = option(
+        list(METHODS), f"which to train, of {', '.join(METHODS)}, or class paths of your own"
+    )
+    seeds: list[int] = option([0], "each seed has first weights and an order of its own, and so have random images")
+
+    def __post_init__(self) -> None:
+        names = self.method_names  # a class path registers its method
+        super().__post_init__()
+        for name, values in (("methods", names), ("seeds", self.seeds)):
+            if not values or len(set(values)) < len(values):
+                raise ValueError(f"{name} needs at least one, each once; got {values}")
+        for seed in self.seeds:
+            _check_seed("seeds", seed)
+
+    @property
+    def method_names(self) -> list[str]:
+        """The methods by their names in the registry."""
+        return [method_named(name) for name in self.methods]
+
+
+@dataclass(frozen=True)
+class SyntheticSettings(CompareSettings):
+    """Everything `ringfence compare synthetic` can be told."""
+
+    data: DiscSettings = field(default_factory=DiscSettings)
+
+    @property
+    def augment(self) -> None:
+        """Images are not augmented: there is no end of new ones."""
+        return
+
+
+@dataclass(frozen=True)
+class BoxSettings(ExperimentSettings):
+    """Everything about training from boxes."""
+
+    data: BoxDataSettings = field(default_factory=BoxDataSettings)
+    constraints: dict[str, Any] = option(
+        BOX_CONSTRAINTS,
+        "settings by the constraint's name; those in a file replace all. Change one: --constraints.strips.width 3, "
+        "--constraints.compactness {}, --constraints.box_size null",
+    )
+    augment: AugmentSettings = field(default_factory=AugmentSettings)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.data.patch is None and "slices" in self.augment.flip:
+            raise ValueError(
+                "augment.flip: slices can be flipped in volumes alone: give data.patch, or leave them out"
+            )
+        for method, own in self.method_settings.items():
+            for name in getattr(own, "weights", {}):
+                if name not in self.constraints and name not in BOX_CONSTRAINTS:
+                    raise ValueError(
+                        f"{method}.weights: there is no constraint '{name}'; "
+                        f"there are: {', '.join(self.constraints)}"
+                    )
+
+
+@dataclass(frozen=True)
+class BoxCompareSettings(BoxSettings, CompareSettings):
+    """Everything `ringfence compare boxes` can be told."""
+
+
+@dataclass(frozen=True)
+class TrainSettings(BoxSettings):
+    """Everything `ringfence train` can be told."""
+
+    method: str = option(
+        "log_barrier",
+        f"how the constraints are enforced: one of {', '.join(METHODS)}, or the class path of your own",
+    )
+    seed: int = option(0, "of the first weights, the order of images, and how they are augmented")
+
+    def __post_init__(self) -> None:
+        _ = self.method_name  # a class path registers its method
+        super().__post_init__()
+        _check_seed("seed", self.seed)
+
+    @property
+    def method_name(self) -> str:
+        """The method by its name in the registry."""
+        return method_named(self.method)
+
+
+def _check_seed(name: str, seed: int) -> None:
+    if whole_number(name, seed, 0) >= 2**31:
+        raise ValueError(f"{name} must be below 2^31, got {seed}")

@@ -1,0 +1,54 @@
+"""One model from the boxes of a prepared set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from ringfence.files import check_room
+from ringfence.weak.experiments.one_training import (
+    about_data,
+    checked_box_task,
+    checked_network,
+    console_or_default,
+    say_unjudged,
+    train_one,
+)
+from ringfence.weak.experiments.outputs import bytes_needed
+from ringfence.weak.experiments.parsing import as_config
+from ringfence.weak.experiments.settings import TrainSettings
+from ringfence.weak.experiments.trained import Trained
+from ringfence.weak.training.progress import ProgressBars
+from ringfence.weak.training.run_folder import OneRun, run_in
+
+
+def train(
+    settings: TrainSettings, out: str | Path, *, resume: bool = False, console: Console | None = None
+) -> Trained:
+    """Train one model from the boxes of a prepared set.
+
+    Args:
+        settings: what to do; ``from_preset(TrainSettings, "boxes")`` to begin from.
+        out: a new folder, or with ``resume`` that of an interrupted training.
+        resume: go on where that training stopped.
+        console: where progress is shown; default: stderr.
+
+    Returns:
+        The folder with its epochs and its model.
+    """
+    method, out = settings.method_name, Path(out)
+    task, prepared = checked_box_task(settings, [method])
+    network = checked_network(settings, task)
+    run = OneRun(out)
+    check_room(out, bytes_needed(task, network, int(not run.finished)))
+    with (
+        run_in(out, as_config(settings), resume, about_data(settings, task, prepared)),
+        ProgressBars(console_or_default(console), 1, settings.training.epochs) as bars,
+    ):
+        say_unjudged(task, bars)
+        if run.finished:
+            bars.skip()
+        else:
+            train_one(settings, task, method, settings.seed, run, bars)
+    return Trained(out)

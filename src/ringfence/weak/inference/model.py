@@ -1,0 +1,161 @@
+"""A trained model in memory: an array in, a mask and probabilities out, without files."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringfence.weak.inference.model_file import ModelCard, read_model
+from ringfence.weak.inference.predictor import Predictor, segment
+from ringfence.weak.prepared.preprocessing import normalised
+from ringfence.weak.volumes import largest_parts
+
+
+@dataclass(frozen=True, repr=False)
+class Segmentation:
+    """What a model finds in an image.
+
+    Attributes:
+        mask: uint8, shaped as the image without its channels: the classes' labels, 0 for background.
+        probabilities: float32 ``[classes, *mask.shape]``, of the foreground classes.
+        classes: their names.
+        labels: their values in the mask.
+        spacing: millimetres between voxels, if they were given.
+    """
+
+    mask: NDArray[np.uint8]
+    probabilities: NDArray[np.float32]
+    classes: tuple[str, ...]
+    labels: tuple[int, ...]
+    spacing: tuple[float, ...] | None = None
+
+    @property
+    def voxels(self) -> dict[str, int]:
+        """How many voxels each class has."""
+        return {
+            name: int((self.mask == label).sum()) for name, label in zip(self.classes, self.labels, strict=True)
+        }
+
+    @property
+    def millilitres(self) -> dict[str, float] | None:
+        """The volume of each class, if the spacing of a volume is known."""
+        if self.spacing is None or len(self.spacing) != 3:
+            return None
+        return {name: count * math.prod(self.spacing) / 1000.0 for name, count in self.voxels.items()}
+
+    def __repr__(self) -> str:
+        volumes = self.millilitres or {}
+        found = [
+            f"{name} {count:,} voxels" + (f" ({volumes[name]:.1f} ml)" if volumes else "")
+            for name, count in self.voxels.items()
+        ]
+        return f"Segmentation {list(self.mask.shape)}: {', '.join(found)}"
+
+    def _repr_html_(self) -> str:
+        volumes = self.millilitres or {}
+        lines = "".join(
+            f"<tr><td>{html.escape(name)}</td><td>{count:,}</td>"
+            f"<td>{f'{volumes[name]:.1f}' if volumes else '–'}</td></tr>"
+            for name, count in self.voxels.items()
+        )
+        return f"<table><tr><th>class</th><th>voxels</th><th>ml</th></tr>{lines}</table>"
+
+
+class Model:
+    """A trained model: ``model.predict(image, spacing)`` is a ``Segmentation``.
+
+    Args:
+        predictor: the network and its card, on a device.
+        path: where it came from.
+    """
+
+    def __init__(self, predictor: Predictor, path: Path) -> None:
+        self.predictor, self.path = predictor, path
+
+    @property
+    def card(self) -> ModelCard:
+        """What it is, and expects."""
+        return self.predictor.card
+
+    def predict(
+        self, image: NDArray[Any], spacing: Sequence[float] | None = None, *, largest: bool = False
+    ) -> Segmentation:
+        """Segment an image, as `ringfence predict` does a file.
+
+        Args:
+            image: any real numbers: a volume ``[slices, height, width]`` or a slice ``[height, width]``; several
+                channels come first. Of any size: the model resizes it, and its answer back.
+            spacing: millimetres between voxels along the same axes; for volumes in millilitres alone.
+            largest: keep the largest connected part of each class alone.
+        """
+        grey, single = self._grey(np.asarray(image))
+        mask, probabilities = segment(self.predictor, grey, keep=True)
+        assert probabilities is not None  # noqa: S101 - they are kept
+        mask = largest_parts(mask) if largest else mask
+        labelled = np.array([0, *self.card.labels], dtype=np.uint8)[mask]
+        if single:
+            labelled, probabilities = labelled[0], probabilities[:, 0]
+        steps = None if spacing is None else _checked_spacing(spacing, labelled.ndim)
+        return Segmentation(labelled, probabilities, self.card.classes, self.card.labels, steps)
+
+    def _grey(self, image: NDArray[Any]) -> tuple[NDArray[np.uint8], bool]:
+        """In 0..255 ``[slices, channels, height, width]``; and whether it was a single slice."""
+        channels = len(self.card.channels)
+        several = image.ndim == 4 or (image.ndim == 3 and channels > 1 and len(image) == channels)
+        if image.ndim not in (2, 3, 4) or (len(image) if several else 1) != channels or not image.size:
+            names = f"{channels} channel{'s' * (channels > 1)} ({', '.join(self.card.channels)})"
+            shapes = "[slices, height, width] or [height, width]" + (
+                ", with channels first" if channels > 1 else ""
+            )
+            raise ValueError(f"image is {list(image.shape)}; this model takes {names}: {shapes}")
+        if image.dtype.kind not in "iufb" or not bool(np.isfinite(image).all()):
+            raise ValueError(f"image must be finite real numbers, got {image.dtype} with NaN or infinities")
+        maps = image if several else image[None]
+        single = maps.ndim == 3
+        maps = maps[:, None] if single else maps
+        percentiles = self.card.preprocessing.percentiles
+        return np.stack([normalised(one, percentiles) for one in maps], axis=1), single
+
+    def __repr__(self) -> str:
+        card = self.card
+        kind = "slices" if card.patch is None else f"volumes, in patches of {' × '.join(map(str, card.patch))}"
+        size = " × ".join(map(str, card.preprocessing.size))
+        return (
+            f"Model {self.path}: {card.class_path.rpartition('.')[2]} of {kind} at {size}, "
+            f"{', '.join(card.channels)} -> {', '.join(card.classes)}, trained by {card.method or '?'}"
+        )
+
+
+def load_model(
+    path: str | Path,
+    *,
+    device: str = "auto",
+    flips: bool = True,
+    batch: int | None = None,
+    trust: str | None = None,
+) -> Model:
+    """A model of `ringfence train`, ready to predict.
+
+    Args:
+        path: its file, ``model.pt``.
+        device: auto, cpu or cuda; auto takes a GPU if there is one.
+        flips: average over the flips that the model was judged with.
+        batch: how many slices or patches the network gets at once; default: 16 or 2.
+        trust: the class path of a network outside of MONAI and torch that may be imported: naming it runs its code.
+    """
+    network, card = read_model(path, trust)
+    return Model(Predictor(network, card, device=device, flips=flips, batch=batch), Path(path))
+
+
+def _checked_spacing(spacing: Sequence[float], axes: int) -> tuple[float, ...]:
+    steps = tuple(float(step) for step in spacing)
+    if len(steps) != axes or not all(math.isfinite(step) and step > 0 for step in steps):
+        raise ValueError(f"spacing must be {axes} lengths above 0, one for each axis; got {list(spacing)}")
+    return steps

@@ -1,0 +1,148 @@
+"""How voxels become what a network reads: grey values between two percentiles, slices of one size.
+
+The one place that knows it: a prepared set is made by it, says so in its manifest, and a model carries it along, so
+that new images are treated as those it was trained on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+from ringfence.hints import hint, shown
+from ringfence.numbers import is_number
+
+PERCENTILES: Final = (0.5, 99.5)
+"""What becomes 0 and 255 by default: a few very bright voxels would otherwise darken all others."""
+VERSION: Final = 1
+LARGEST: Final = 65_536
+"""Pixels along a side."""
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """grey = round(255 · clip((v - p_low) / (p_high - p_low), 0, 1)), then slices resized to ``size``.
+
+    p_low and p_high are percentiles of the volume's own voxels, over all its slices.
+
+    Attributes:
+        size: height and width of every slice.
+        percentiles: those that become 0 and 255, 0 <= low < high <= 100.
+    """
+
+    size: tuple[int, int]
+    percentiles: tuple[float, float] = PERCENTILES
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", _size(self.size))
+        object.__setattr__(self, "percentiles", _percentiles(self.percentiles))
+
+    def image(self, voxels: NDArray[Any]) -> NDArray[np.uint8]:
+        """One channel of a volume ``[slices, height, width]`` as a network reads it: uint8 ``[slices, *size]``."""
+        return resized(normalised(voxels, self.percentiles), self.size)
+
+    def labels(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """A mask ``[slices, height, width]`` in the same grid, ``[slices, *size]``."""
+        return resized_labels(labels, self.size)
+
+    def to_facts(self) -> dict[str, Any]:
+        """All of it as plain values, for JSON: :meth:`from_facts` makes the same one of them."""
+        return {"version": VERSION, "size": list(self.size), "percentiles": list(self.percentiles)}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Preprocessing:
+        """What :meth:`to_facts` described; that of a newer version of ringfence is refused."""
+        if not isinstance(facts, Mapping):
+            raise ValueError(f"preprocessing is {shown(facts)}; names and values are needed")
+        version = facts.get("version", VERSION)
+        if version != VERSION:
+            raise ValueError(
+                f"preprocessing has version {shown(version)}, and this ringfence knows version {VERSION}: update "
+                "ringfence"
+            )
+        known = ["version", "size", "percentiles"]
+        if unknown := [str(name) for name in facts if name not in known]:
+            raise ValueError(
+                f"preprocessing has '{unknown[0]}', which this ringfence does not know: {hint(unknown[0], known)} "
+                "If a newer ringfence wrote it, update this one"
+            )
+        if missing := [name for name in known[1:] if name not in facts]:
+            raise ValueError(f"preprocessing has no {' and no '.join(missing)}")
+        return cls(facts["size"], facts["percentiles"])
+
+
+def normalised(voxels: NDArray[Any], percentiles: tuple[float, float] = PERCENTILES) -> NDArray[np.uint8]:
+    """A volume's voxels as 0..255: linear between two percentiles of its own, cut off beyond them."""
+    least, most = float(voxels.min()), float(voxels.max())
+    if not math.isfinite(most - least):  # Python's own numbers overflow without a warning
+        raise ValueError(f"values from {least:g} to {most:g} are too far apart to compute with: rescale them")
+    low, high = np.percentile(voxels, percentiles)
+    if high <= low:  # mostly one value: use the whole range
+        low, high = least, most
+    unit = (np.clip(voxels, low, high) - low) / max(float(high - low), 1e-12)
+    grey: NDArray[np.uint8] = np.round(255.0 * np.clip(unit, 0.0, 1.0)).astype(np.uint8)
+    return grey
+
+
+def resized(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Slices ``[..., height, width]`` at another in-plane size: bilinear, with antialiasing."""
+    if image.shape[-2:] == tuple(size):
+        return image
+    flat = torch.from_numpy(np.ascontiguousarray(image)).reshape(-1, 1, *image.shape[-2:]).float()
+    scaled = F.interpolate(flat, size, mode="bilinear", antialias=True).round_().clamp_(0, 255)
+    return scaled.to(torch.uint8).reshape(*image.shape[:-2], *size).numpy()
+
+
+def resized_labels(labels: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+    """Labels ``[..., height, width]`` at another in-plane size: that of the nearest voxel.
+
+    A class of a slice that none of the sampled places meets would be gone, and its slice would teach that it is not
+    there: it is put where its own voxels are.
+    """
+    if labels.shape[-2:] == tuple(size):
+        return labels
+    slices = np.ascontiguousarray(labels).reshape(-1, *labels.shape[-2:])
+    nearest = F.interpolate(torch.from_numpy(slices).unsqueeze(1).float(), size, mode="nearest-exact")
+    small: NDArray[Any] = nearest.squeeze(1).numpy().astype(labels.dtype)
+    for label in np.unique(slices[slices > 0]):
+        lost = (slices == label).any(axis=(1, 2)) & ~(small == label).any(axis=(1, 2))
+        for place in np.flatnonzero(lost):
+            inside = np.nonzero(slices[place] == label)
+            scaled = [
+                (2 * one + 1) * new // (2 * old)
+                for one, new, old in zip(inside, size, slices.shape[1:], strict=True)
+            ]
+            small[place][tuple(scaled)] = label
+    return small.reshape(*labels.shape[:-2], *size)
+
+
+def _size(values: Sequence[Any]) -> tuple[int, int]:
+    if (
+        not isinstance(values, (tuple, list))
+        or len(values) != 2
+        or not all(isinstance(value, Integral) and not isinstance(value, bool) for value in values)
+        or not all(1 <= value <= LARGEST for value in values)
+    ):
+        raise ValueError(
+            f"size is {shown(values)}; height and width are needed, whole numbers between 1 and {LARGEST}"
+        )
+    return int(values[0]), int(values[1])
+
+
+def _percentiles(values: Sequence[Any]) -> tuple[float, float]:
+    if (
+        not isinstance(values, (tuple, list))
+        or len(values) != 2
+        or not all(map(is_number, values))
+        or not 0 <= values[0] < values[1] <= 100
+    ):
+        raise ValueError(f"percentiles are {shown(values)}; two are needed, the lower first, between 0 and 100")
+    return float(values[0]), float(values[1])

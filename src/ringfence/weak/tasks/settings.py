@@ -1,0 +1,55 @@
+# ruff: noqa: RUF009 - option() is dataclasses.field() with a help text
+"""What the images are, and what is known of them. Needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ringfence.numbers import positive_number, whole_number
+from ringfence.options import inside, option
+
+
+@dataclass(frozen=True)
+class BoxDataSettings:
+    """The images and their boxes."""
+
+    prepared: str = option("", "the folder that `ringfence prepare` wrote")
+    boxes: str | None = option(None, "a file of boxes (CSV, JSON, COCO); default: taken from the masks")
+    margin: int = option(
+        0, "pixels by which boxes may be too wide on every side; those taken from masks are made so much wider"
+    )
+    smallest_part: int = option(
+        1, "pixels; from masks, every connected part of at least this size has a box of its own"
+    )
+    patch: list[int] | None = option(
+        None, "train on volumes, in patches of this many slices, rows and columns; default: on slices"
+    )
+
+    def __post_init__(self) -> None:
+        with inside("data."):
+            whole_number("margin", self.margin, 0)
+            whole_number("smallest_part", self.smallest_part)
+        if self.patch is not None and (len(self.patch) != 3 or min(self.patch) < 1):
+            raise ValueError(f"data.patch is three numbers: slices, rows and columns; got {self.patch}")
+
+
+@dataclass(frozen=True)
+class DiscSettings:
+    """The images."""
+
+    size: int = option(64, "pixels along each side of an image")
+    train: int = option(500, "how many training images")
+    validation: int = option(100, "how many validation images")
+    radius: float | None = option(None, "of the discs, in pixels; default: 25 at 256, and in proportion")
+    size_slack: float = option(0.1, "size bounds are (1 ± this) × the true size")
+    centroid_slack: float | None = option(
+        None, "centroid bounds are the true one ± this many pixels; default: 20 at 256, and in proportion"
+    )
+
+    def __post_init__(self) -> None:
+        with inside("data."):
+            for name in ("size", "train", "validation"):
+                whole_number(name, getattr(self, name))
+            positive_number("size_slack", self.size_slack)
+            if self.centroid_slack is not None:
+                positive_number("centroid_slack", self.centroid_slack)

@@ -1,0 +1,250 @@
+# ruff: noqa: RUF009 - option() is dataclasses.field() with a help text
+"""The registry of methods: one class each, with its settings, how it is made, and how tables and curves show it.
+
+A method that is added to ``METHODS`` appears in `ringfence train`, `ringfence compare`, their help, tables and
+curves. One of a user's own joins by ``register``, or by its class path: ``--method my_module.MyMethod``. Needs no
+torch until a method is made.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
+
+from ringfence import class_path
+from ringfence.hints import nearest
+from ringfence.numbers import not_negative, positive_number
+from ringfence.options import option
+
+if TYPE_CHECKING:
+    from ringfence.methods import Method
+    from ringfence.methods.base import Options
+
+Unit: TypeAlias = Literal["pixels", "relative"]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a method may need to know of a training.
+
+    Attributes:
+        samples: how many training images there are.
+        epochs: how long it takes.
+        constraints: their names.
+    """
+
+    samples: int
+    epochs: int
+    constraints: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class MethodSettings(ABC):
+    """A method's settings, and what belongs to it."""
+
+    name: ClassVar[str]
+    """What it is asked for by."""
+    title: ClassVar[str]
+    """Its name in tables and curves."""
+    colour: ClassVar[str]
+    """Its line's colour in curves."""
+    steps: ClassVar[Literal["epoch", "step"]] = "epoch"
+    """How often ``fence.step()`` is due: after each epoch, or after each iteration."""
+
+    temperature: float = option(1.0, "the logits are divided by it; below 1 sharpens")
+    final_temperature: float = option(1.0, "its value in the last epoch (geometric schedule)")
+
+    def __post_init__(self) -> None:
+        positive_number("temperature", self.temperature)
+        positive_number("final_temperature", self.final_temperature)
+
+    @abstractmethod
+    def make(self, setup: Setup) -> Method | None:
+        """The fence, with losses that are means over the batch's images; None where no constraint is enforced."""
+
+
+@dataclass(frozen=True)
+class ConstrainedSettings(MethodSettings):
+    """What every method that enforces constraints has."""
+
+    weights: dict[str, float] = option({}, "how much each constraint's term counts, by its name; default: 1")
+    unit: Unit = option("pixels", "what its residuals are measured in")
+
+    def options(self, setup: Setup) -> Options:
+        """What every fence of ours is made with."""
+        weights = {name: weight for name, weight in self.weights.items() if name in setup.constraints}
+        # Residuals are ours, and so are the indices; the module looks at the loss once an epoch.
+        return {"reduction": "batchmean", "validate": False, "weights": weights}
+
+
+@dataclass(frozen=True)
+class Lagrangian(ConstrainedSettings):
+    """Standard Lagrangian: λ per image and constraint, projected dual ascent once an epoch."""
+
+    name: ClassVar = "lagrangian"
+    title: ClassVar = "Standard Lagrangian"
+    colour: ClassVar = "#8c8c8c"
+
+    dual_lr: float = option(1.0, "dual learning rate")
+    initial: float = option(0.0, "every λ's first value")
+
+    def make(self, setup: Setup) -> Method:
+        """Multipliers for every training image."""
+        import ringfence as rf
+
+        return rf.Lagrangian(self.dual_lr, initial=self.initial, samples=setup.samples, **self.options(setup))
+
+
+@dataclass(frozen=True)
+class ReLULagrangian(ConstrainedSettings):
+    """ReLU Lagrangian (Nandwani et al.): one λ per constraint kind, on the violation alone."""
+
+    name: ClassVar = "relu_lagrangian"
+    title: ClassVar = "ReLU Lagrangian"
+    colour: ClassVar = "#e69f00"
+    steps: ClassVar[Literal["epoch", "step"]] = "step"
+
+    dual_lr: float = option(1.0, "dual learning rate")
+    initial: float = option(0.0, "every λ's first value")
+    interval: int = option(10, "iterations before the first dual step")
+    growth: int = option(1, "how many iterations longer each interval is than the one before")
+
+    def make(self, setup: Setup) -> Method:
+        """As its authors do it: one λ for all images, moved at growing intervals of iterations."""
+        import ringfence as rf
+
+        return rf.ReLULagrangian(
+            self.dual_lr, self.interval, self.growth, initial=self.initial, shared=True, **self.options(setup)
+        )
+
+
+@dataclass(frozen=True)
+class Penalty(ConstrainedSettings):
+    """Quadratic penalty: γ max(0, f)²."""
+
+    name: ClassVar = "penalty"
+    title: ClassVar = "Penalty"
+    colour: ClassVar = "#0072b2"
+
+    strength: float = option(1.0, "γ")
+    mu: float = option(1.0, "growth of γ per epoch")
+
+    def make(self, setup: Setup) -> Method:
+        """γ grows by μ an epoch."""
+        import ringfence as rf
+
+        return rf.Penalty(self.strength, self.mu, **self.options(setup))
+
+
+@dataclass(frozen=True)
+class LogBarrier(ConstrainedSettings):
+    """Log-barrier extension: ψ_t(f)."""
+
+    name: ClassVar = "log_barrier"
+    title: ClassVar = "Log-barrier extension"
+    colour: ClassVar = "#c0272d"
+
+    t: float = option(1.0, "the first t")
+    mu: float | None = option(1.1, "growth of t per epoch; null where final_t is given")
+    final_t: float | None = option(None, "t in the last epoch (geometric schedule); default: mu says how it grows")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive_number("t", self.t)
+        if (self.final_t is None) == (self.mu is None):
+            raise ValueError(
+                f"t grows by mu, or to final_t: one of them must be null; got mu {self.mu}, final_t {self.final_t}"
+            )
+        if self.final_t is not None and not self.final_t >= self.t:
+            raise ValueError(f"final_t {self.final_t} must not be below t {self.t}")
+
+    def make(self, setup: Setup) -> Method:
+        """μ is such that t is what it should be in the last epoch."""
+        import ringfence as rf
+
+        growth = float(self.mu or 1.0)
+        if self.final_t is not None:
+            growth = float((self.final_t / self.t) ** (1.0 / max(setup.epochs - 1, 1)))
+        return rf.LogBarrier(self.t, growth, **self.options(setup))
+
+
+@dataclass(frozen=True)
+class FullSupervision(MethodSettings):
+    """Full supervision: cross-entropy against every pixel's label, and Dice loss if asked for; the upper bound."""
+
+    name: ClassVar = "full_supervision"
+    title: ClassVar = "Full supervision"
+    colour: ClassVar = "#2a9d5c"
+
+    dice: float = option(0.0, "how much Dice loss counts beside cross-entropy")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        not_negative("dice", self.dice)
+
+    def make(self, setup: Setup) -> None:
+        """No constraint is enforced."""
+
+
+@dataclass(frozen=True)
+class AugmentedLagrangian(ConstrainedSettings):
+    """Augmented Lagrangian (not in the paper): λ per image and constraint, and a quadratic term of strength ρ."""
+
+    name: ClassVar = "augmented_lagrangian"
+    title: ClassVar = "Augmented Lagrangian (not in the paper)"
+    colour: ClassVar = "#9467bd"
+
+    rho: float = option(1.0, "ρ, and the dual learning rate")
+    initial: float = option(0.0, "every λ's first value")
+    mu: float = option(1.0, "growth of ρ per epoch")
+
+    def make(self, setup: Setup) -> Method:
+        """Multipliers for every training image."""
+        import ringfence as rf
+
+        return rf.AugmentedLagrangian(
+            self.rho, self.mu, initial=self.initial, samples=setup.samples, **self.options(setup)
+        )
+
+
+METHODS: Final[dict[str, type[MethodSettings]]] = {
+    one.name: one for one in (Lagrangian, ReLULagrangian, Penalty, LogBarrier, FullSupervision, AugmentedLagrangian)
+}
+"""By name, in the order of tables. A new one is added here."""
+
+_SPARE_COLOURS: Final = ("#56b4e9", "#d55e00", "#cc79a7", "#f0e442", "#009e73")
+
+
+def register(method: type[MethodSettings]) -> type[MethodSettings]:
+    """Add a method of one's own to those there are; returns it, so that it can be a decorator."""
+    if not (isinstance(method, type) and issubclass(method, MethodSettings)):
+        raise TypeError(f"a method is a subclass of ringfence.weak.MethodSettings, got {method!r}")
+    if METHODS.get(method.name, method) is not method and METHODS[method.name].__module__ == __name__:
+        raise ValueError(f"there is a method '{method.name}' already: choose another name")
+    METHODS[method.name] = method
+    return method
+
+
+def method_named(name: str) -> str:
+    """The name of a method in the registry; one given by its class path is imported and registered first."""
+    if name in METHODS:
+        return name
+    if "." in name:
+        return register(class_path.find(name, "method")).name
+    near = nearest(name, METHODS)
+    likely = f"did you mean '{near}'? " if near else ""
+    raise ValueError(f"there is no method '{name}'; {likely}There are: {', '.join(METHODS)}")
+
+
+def title_of(name: str) -> str:
+    """What tables call a method; one that is not registered here goes by its own name."""
+    return METHODS[name].title if name in METHODS else name.replace("_", " ")
+
+
+def colour_of(name: str) -> str:
+    """A method's colour; one that is not registered here gets one that stays the same."""
+    if name in METHODS:
+        return METHODS[name].colour
+    return _SPARE_COLOURS[sum(name.encode()) % len(_SPARE_COLOURS)]
