@@ -14,9 +14,12 @@ help:        ## Show this list
 demo: $(READY)    ## The paper's first experiment, small: every method, table and figures (CPU, a few minutes)
 	$(BIN)/ringfence compare synthetic --out $(DEMO)
 
-examples: $(READY)  ## Run the examples: limits in a training loop, a certificate beside cvxpy's optimum (a minute)
+examples: $(READY)  ## Run the examples: a training loop, Lightning, a certificate, a constraint of one's own (a minute)
 	$(BIN)/python examples/quickstart.py
+	$(BIN)/python examples/lightning_loop.py
 	$(BIN)/python examples/certificate.py
+	$(BIN)/python examples/rate_limit.py
+	$(BIN)/python examples/own_constraint.py
 
 test: $(READY)    ## Run the tests
 	$(BIN)/python -m pytest

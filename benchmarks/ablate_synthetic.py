@@ -16,14 +16,15 @@ from typing import Any
 
 from rich.console import Console
 
-from records import rewrite, write  # type: ignore[import-not-found]  # beside this script
+from records import rewrite, write
 from ringfence.environment import commit, environment
 from ringfence.report.comparison import read_comparison
-from ringfence.weak.tasks.discs import synthetic_task
-from ringfence.weak.training.fit import train
+from ringfence.weak.experiments.one_training import train_one
+from ringfence.weak.experiments.presets import from_preset
+from ringfence.weak.experiments.settings import SyntheticSettings
+from ringfence.weak.tasks.discs import disc_task
 from ringfence.weak.training.progress import ProgressBars
 from ringfence.weak.training.run_folder import RunFolder
-from ringfence.weak.training.settings import SCALES, SyntheticSettings
 
 METHODS = ("penalty", "log_barrier")
 
@@ -31,11 +32,11 @@ METHODS = ("penalty", "log_barrier")
 def variants(settings: SyntheticSettings) -> dict[str, SyntheticSettings]:
     """The settings with one thing changed each."""
 
-    def tempered(first: float, last: float) -> dict[str, Any]:
-        return {
-            method: replace(getattr(settings, method), temperature=first, final_temperature=last)
-            for method in METHODS
-        }
+    def tempered(first: float, last: float) -> SyntheticSettings:
+        changed = settings
+        for method in METHODS:
+            changed = changed.with_method(method, temperature=first, final_temperature=last)
+        return changed
 
     network = settings.network
     chequered = replace(network, init_args=network.init_args | {"upsample_mode": "deconv"})
@@ -43,8 +44,8 @@ def variants(settings: SyntheticSettings) -> dict[str, SyntheticSettings]:
         "as shipped": settings,
         "transposed convolutions": replace(settings, network=chequered),
         "no prior": replace(settings, training=replace(settings.training, prior=None)),
-        "temperature 1 throughout": replace(settings, **tempered(1.0, 1.0)),
-        "temperature 0.1 throughout": replace(settings, **tempered(0.1, 0.1)),
+        "temperature 1 throughout": tempered(1.0, 1.0),
+        "temperature 0.1 throughout": tempered(0.1, 0.1),
     }
 
 
@@ -59,7 +60,8 @@ def main() -> None:
     if options.rewrite:
         rewrite(options.rewrite)
         return
-    tasks = {seed: synthetic_task(SCALES["small"].data, seed) for seed in options.seeds}
+    shipped = from_preset(SyntheticSettings, "synthetic-small")
+    tasks = {seed: disc_task(shipped.data, seed) for seed in options.seeds}
     found: dict[str, dict[str, list[float]]] = {}
     record = {
         "command": f"python benchmarks/ablate_synthetic.py --seeds {' '.join(map(str, options.seeds))}",
@@ -67,7 +69,7 @@ def main() -> None:
         "environment": environment() | {"commit": commit()},
         "dice_by_seed": found,
     }
-    for name, settings in variants(SCALES["small"]).items():
+    for name, settings in variants(shipped).items():
         found[name] = {}
         for method in METHODS:
             found[name][method] = [dice_of(settings, tasks[seed], method, seed) for seed in options.seeds]
@@ -78,7 +80,7 @@ def main() -> None:
 def dice_of(settings: SyntheticSettings, task: Any, method: str, seed: int) -> float:
     """Dice after training one method with one seed."""
     with tempfile.TemporaryDirectory() as folder, ProgressBars(Console(quiet=True), 1, 1) as bars:
-        train(settings, task, method, seed, RunFolder(Path(folder)).run(seed, method), bars)
+        train_one(settings, task, method, seed, RunFolder(Path(folder)).run(seed, method), bars)
         return read_comparison(folder).rows()[0].dice
 
 

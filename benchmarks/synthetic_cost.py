@@ -20,10 +20,12 @@ import pytorch_lightning as pl
 import torch
 
 from ringfence.environment import commit, environment
-from ringfence.weak.tasks.discs import SyntheticTask, synthetic_task
-from ringfence.weak.training.fit import make_module, quiet_lightning, stepping
+from ringfence.weak.experiments.presets import from_preset
+from ringfence.weak.experiments.settings import SyntheticSettings
+from ringfence.weak.tasks.discs import disc_task
+from ringfence.weak.tasks.task import Task
+from ringfence.weak.training.fit import make_callback, make_data, make_module, quiet_lightning
 from ringfence.weak.training.history import History
-from ringfence.weak.training.settings import SCALES, SyntheticSettings
 
 BASE = "full_supervision"
 METHODS = ("lagrangian", "relu_lagrangian", "penalty", "log_barrier", "augmented_lagrangian")
@@ -32,13 +34,13 @@ METHODS = ("lagrangian", "relu_lagrangian", "penalty", "log_barrier", "augmented
 def main() -> None:
     """Measure, and write OUT.json and OUT.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", choices=list(SCALES), default="paper")
+    parser.add_argument("--scale", choices=("small", "paper"), default="paper")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[8, 32])
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    settings = SCALES[options.scale]
-    task = synthetic_task(replace(settings.data, validation=1), seed=0)
+    settings = from_preset(SyntheticSettings, f"synthetic-{options.scale}")
+    task = disc_task(replace(settings.data, validation=1), seed=0)
     ratios: dict[str, dict[str, float]] = {}
     seconds: dict[str, float] = {}
     for size in options.batch_sizes:
@@ -64,7 +66,7 @@ def main() -> None:
     options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
 
 
-def epoch_seconds(settings: SyntheticSettings, task: SyntheticTask, method: str) -> float:
+def epoch_seconds(settings: SyntheticSettings, task: Task, method: str) -> float:
     """The fastest of three epochs with the base loss and a method's constraints (none, for the base itself)."""
     module = make_module(settings, task, method, seed=0)
     module.supervised = True
@@ -75,7 +77,7 @@ def epoch_seconds(settings: SyntheticSettings, task: SyntheticTask, method: str)
             devices=1,
             precision="bf16-mixed" if torch.cuda.is_available() else "32-true",
             max_epochs=3,
-            callbacks=[stepping(module.fence), history],
+            callbacks=[make_callback(method), history],
             logger=False,
             benchmark=torch.cuda.is_available(),
             enable_checkpointing=False,
@@ -83,7 +85,7 @@ def epoch_seconds(settings: SyntheticSettings, task: SyntheticTask, method: str)
             enable_model_summary=False,
             num_sanity_val_steps=0,
         )
-        trainer.fit(module)
+        trainer.fit(module, datamodule=make_data(settings, task, module, seed=0))
     return min(row["seconds_train"] for row in history.rows)
 
 

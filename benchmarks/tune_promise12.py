@@ -2,7 +2,8 @@
 
     python benchmarks/tune_promise12.py --prepared PREPARED --plan plan.yaml --out results/promise12/tuning/NAME
 
-The plan is a YAML file: for each variant a method, and the settings that differ from the defaults, by dotted name:
+The plan is a YAML file: for each variant a method, and the settings that differ from the preset promise12, by
+dotted name:
 
     barrier-strips-50: {method: log_barrier, log_barrier.weights: {strips: 50}}
 
@@ -24,22 +25,21 @@ import json
 import statistics
 import tempfile
 import time
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from rich.console import Console
 
-from records import joined, rewrite, write  # type: ignore[import-not-found]  # beside this script
+from records import joined, rewrite, write
 from ringfence.environment import commit, environment
-from ringfence.weak.experiments.compare import checked_box_task
-from ringfence.weak.tasks.boxes import BoxTask
-from ringfence.weak.training.box_settings import BoxSettings
-from ringfence.weak.training.fit import train
+from ringfence.weak.experiments.one_training import checked_box_task, train_one
+from ringfence.weak.experiments.presets import from_preset
+from ringfence.weak.experiments.settings import TrainSettings
+from ringfence.weak.tasks.task import Task
+from ringfence.weak.training.methods import METHODS
 from ringfence.weak.training.progress import ProgressBars
 from ringfence.weak.training.run_folder import OneRun
-from ringfence.weak.training.settings import METHODS
 
 
 def main() -> None:
@@ -65,7 +65,8 @@ def main() -> None:
         parts = [json.loads(part.read_text(encoding="utf-8")) for part in options.join]
         write(options.out, joined(parts, list(plan)))
         return
-    base = changed(BoxSettings(), {"data.prepared": options.prepared, "training.epochs": options.epochs})
+    given = {"data.prepared": options.prepared, "training.epochs": options.epochs}
+    base = from_preset(TrainSettings, "promise12", given)
     record: dict[str, Any] = {
         "command": f"python benchmarks/tune_promise12.py --prepared PREPARED --plan {options.plan.name} "
         f"--epochs {options.epochs} --seed {options.seed}",
@@ -77,7 +78,7 @@ def main() -> None:
         different = dict(plan[name])
         method = different.pop("method")
         began = time.perf_counter()
-        settings = changed(base, different)
+        settings = base.changed(different)
         rows = epochs(settings, method, options.seed)
         tail = rows[-max(1, len(rows) // 5) :]
         record["variants"].append(
@@ -97,38 +98,27 @@ def main() -> None:
         write(options.out, record)
 
 
-def changed(settings: Any, different: dict[str, Any]) -> Any:
-    """Settings with other values at dotted names."""
-    for name, value in different.items():
-        first, _, rest = name.partition(".")
-        if first not in {field.name for field in fields(settings)}:
-            raise ValueError(f"there is no setting '{name}'")
-        inner = changed(getattr(settings, first), {rest: value}) if rest else value
-        settings = replace(settings, **{first: inner})
-    return settings
+_read: dict[str, Task] = {}
 
 
-_read: dict[str, BoxTask] = {}
-
-
-def _task(settings: BoxSettings) -> BoxTask:
+def _task(settings: TrainSettings) -> Task:
     """The task, read once for all variants that differ in something else."""
-    key = repr((settings.data, settings.limits))
+    key = repr((settings.data, settings.constraints))
     if key not in _read:
         _read.clear()
-        _read[key] = checked_box_task(settings, list(METHODS), [0])
+        _read[key] = checked_box_task(settings, list(METHODS))[0]
     return _read[key]
 
 
-def epochs(settings: BoxSettings, method: str, seed: int) -> list[dict[str, float]]:
+def epochs(settings: TrainSettings, method: str, seed: int) -> list[dict[str, float]]:
     """What each epoch of one training measured."""
-    task = replace(_task(settings), augment=settings.augment)
+    task = _task(settings)
     with (
         tempfile.TemporaryDirectory() as folder,
-        ProgressBars(Console(quiet=True), 1, settings.training.epochs) as bars,
+        ProgressBars(Console(quiet=True), 1, settings.training.length) as bars,
     ):
         run = OneRun(Path(folder) / method)
-        train(settings, task, method, seed, run, bars)
+        train_one(settings, task, method, seed, run, bars)
         with (run.path / "metrics.csv").open(encoding="utf-8") as lines:
             return [{name: float(value or "nan") for name, value in row.items()} for row in csv.DictReader(lines)]
 

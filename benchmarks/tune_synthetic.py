@@ -21,14 +21,17 @@ from typing import Any
 
 from rich.console import Console
 
-from records import rewrite, write  # type: ignore[import-not-found]  # beside this script
+from records import rewrite, write
 from ringfence.environment import commit, environment
 from ringfence.report.comparison import read_comparison
-from ringfence.weak.tasks.discs import SyntheticTask, synthetic_task
-from ringfence.weak.training.fit import train
+from ringfence.weak.experiments.one_training import train_one
+from ringfence.weak.experiments.parsing import as_config
+from ringfence.weak.experiments.presets import from_preset
+from ringfence.weak.experiments.settings import SyntheticSettings
+from ringfence.weak.tasks.discs import disc_task
+from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.progress import ProgressBars
 from ringfence.weak.training.run_folder import RunFolder
-from ringfence.weak.training.settings import SCALES, SyntheticSettings
 
 SEED = 100
 FIRST: dict[str, dict[str, Any]] = {
@@ -52,7 +55,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
 def main() -> None:
     """Tune, and write OUT.json and OUT.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", choices=list(SCALES), default="small")
+    parser.add_argument("--scale", choices=("small", "paper"), default="small")
     parser.add_argument("--epochs", type=int, help="fewer than the scale has; schedules shrink with them")
     parser.add_argument("--methods", nargs="+", default=list(FIRST), help="tune these anew and keep OUT's others")
     what = parser.add_mutually_exclusive_group(required=True)
@@ -63,8 +66,8 @@ def main() -> None:
         rewrite(options.rewrite)
         return
     where = environment() | {"commit": commit()}  # of the code as it is imported now
-    settings = shortened(SCALES[options.scale], options.epochs)
-    task = synthetic_task(settings.data, SEED)
+    settings = shortened(from_preset(SyntheticSettings, f"synthetic-{options.scale}"), options.epochs)
+    task = disc_task(settings.data, SEED)
     trainings = earlier(options.out.with_suffix(".json"), options.methods, settings)
     for method in options.methods:
         found = [attempt(settings, task, method, FIRST[method] | {"unit": unit}) for unit in ("pixels", "relative")]
@@ -77,7 +80,7 @@ def main() -> None:
         + (f" --methods {' '.join(options.methods)}" if set(options.methods) < set(FIRST) else ""),
         "seed": SEED,
         "environment": where,
-        "settings": asdict(settings),
+        "settings": as_config(settings),
         "trainings": trainings,
     }
     write(options.out, record)
@@ -98,25 +101,20 @@ def shortened(settings: SyntheticSettings, epochs: int | None) -> SyntheticSetti
     """The same schedules in fewer epochs: the barrier's t ends where it would have."""
     if epochs is None:
         return settings
-    barrier = settings.log_barrier
-    mu = (barrier.mu or 1.0) ** (settings.training.epochs / epochs)
-    return replace(
-        settings, training=replace(settings.training, epochs=epochs), log_barrier=replace(barrier, mu=mu)
-    )
+    barrier = settings.method_settings["log_barrier"]
+    mu = (getattr(barrier, "mu", None) or 1.0) ** (settings.training.length / epochs)
+    return replace(settings, training=replace(settings.training, epochs=epochs)).with_method("log_barrier", mu=mu)
 
 
-def attempt(
-    settings: SyntheticSettings, task: SyntheticTask, method: str, setting: dict[str, Any]
-) -> dict[str, Any]:
+def attempt(settings: SyntheticSettings, task: Task, method: str, setting: dict[str, Any]) -> dict[str, Any]:
     """Train a method with a setting; its row of the record."""
-    own = replace(getattr(settings, method), **setting)
-    changed = replace(settings, **{method: own})
+    changed = settings.with_method(method, **setting)
     with tempfile.TemporaryDirectory() as folder, ProgressBars(Console(quiet=True), 1, 1) as bars:
         run = RunFolder(Path(folder))
-        train(changed, task, method, SEED, run.run(SEED, method), bars)
+        train_one(changed, task, method, SEED, run.run(SEED, method), bars)
         row = read_comparison(folder).rows()[0]
-    print(f"{method:<22} {setting} DSC {row.dice:.4f} satisfaction {row.satisfaction:.4f}", flush=True)
-    return {"method": method, "setting": setting, "dice": row.dice, "satisfaction": row.satisfaction}
+    print(f"{method:<22} {setting} DSC {row.dice:.4f} satisfaction {row.measures['satisfaction']:.4f}", flush=True)
+    return {"method": method, "setting": setting, "dice": row.dice, "satisfaction": row.measures["satisfaction"]}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Lightning: learn from intervals alone. Every data point says "between low and high", none says the answer.
 
 The fence and the monitor are attributes of the module, so they move and are saved with it; FenceCallback steps the
-one, logs the other, and keeps the best checkpoint among the epochs in which nearly all limits held.
+one, logs the other, and keeps the best checkpoint among the epochs in which nearly all constraints held.
 
     python examples/lightning_loop.py [--epochs 20] [--out runs/lightning_loop]
 """

@@ -1,7 +1,7 @@
 """A plain training loop under hard limits, with every method in turn: which fits best, and which holds?
 
 The task: learn a dose-response curve from a few noisy measurements. What is known besides them: a response is a
-share, so it lies between 0 and 1, and more dose never means less response. That is 3 limits at each of 64 doses.
+fraction, so it lies between 0 and 1, and more dose never means less response: 3 constraints at each of 64 doses.
 
     python examples/quickstart.py [--epochs 200] [--seed 0] [--method "log-barrier extension"]
 """
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 import ringfence as rf
 
 # Each setting is the best of seven tried by hand on seeds 0 to 2, by error and satisfaction together: strength 1 to
-# 10,000; dual_lr 0.01 to 30, and 1 to 1,000; rho 0.1 to 100; t 5 to 100 with mu 1 to 1.03. The limits are on a grid
-# that every batch sees whole: same_rows.
+# 10,000; dual_lr 0.01 to 30, and 1 to 1,000; rho 0.1 to 100; t 5 to 100 with mu 1 to 1.03. The constraints are on
+# a grid that every batch sees whole: same_rows.
 METHODS: dict[str, Callable[[], rf.Method | None]] = {
     "no limits": lambda: None,
     "penalty": lambda: rf.Penalty(strength=10.0, reduction="mean"),
@@ -31,7 +31,7 @@ METHODS: dict[str, Callable[[], rf.Method | None]] = {
 
 
 def measurements(seed: int) -> tuple[Tensor, Tensor]:
-    """24 doses from 0 to 1 and what was measured there; the noise leaves the limits."""
+    """24 doses from 0 to 1 and what was measured there; the noise leaves the bounds."""
     generator = torch.Generator().manual_seed(seed)
     dose = torch.rand(24, 1, generator=generator)
     return dose, truth(dose) + 0.15 * torch.randn(24, 1, generator=generator)
@@ -94,7 +94,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.epochs < 1:
         parser.error(f"--epochs must be at least 1, got {options.epochs}")
-    print("A dose-response curve from 24 noisy measurements, held to 191 limits: a share, and never falling.")
+    print("A dose-response curve from 24 noisy measurements, held to 191 constraints: a share, and never falling.")
     print("error: root mean square against the true curve, which training does not see.\n")
     print(f"{'method':<24}{'error':>12}{'satisfied':>14}{'worst violation':>18}")
     for name, make in METHODS.items():

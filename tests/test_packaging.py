@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -96,57 +97,76 @@ def test_public_names_are_all_there() -> None:
     assert done.stdout.split() == ["LogBarrier", "False"], done.stderr
 
 
-def test_the_core_never_imports_what_stands_on_it() -> None:
-    core = [*(ROOT / "src/ringfence").glob("*.py"), *(ROOT / "src/ringfence/methods").glob("*.py")]
-    for path in core:
-        if path.name == "__main__.py":
-            continue
-        text = path.read_text()
-        for above in ("ringfence.weak", "ringfence.report", "ringfence.segmentation", "ringfence.cli"):
-            assert above not in text, f"{path} imports {above}"
+def build(kind: str, folder: Path) -> Path:
+    """The wheel or the sdist, by the backend itself: nothing is downloaded."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
+    subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
+    (made,) = folder.glob("ringfence-*")
+    return made
 
 
-def test_the_wheel_works_on_its_own(tmp_path: Path) -> None:
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "--quiet",
-            "--no-deps",
-            "--no-build-isolation",
-            "-w",
-            tmp_path,
-            ROOT,
-        ],
-        check=True,
-    )
-    (wheel,) = tmp_path.glob("ringfence-*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-        assert "ringfence/py.typed" in names
-        assert not [
-            name
-            for name in names
-            if name.split("/")[0] not in ("ringfence", f"ringfence-{rf.__version__}.dist-info")
-        ]
-        archive.extractall(tmp_path / "unpacked")
+PRESETS = {f"weak/presets/{file.name}" for file in (ROOT / "src/ringfence/weak/presets").glob("*.yaml")}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What it holds, unpacked."""
+    folder = tmp_path_factory.mktemp("wheel")
+    with zipfile.ZipFile(build("wheel", folder)) as archive:
+        archive.extractall(folder / "unpacked")
+    return folder / "unpacked"
+
+
+def test_the_wheel_holds_all_that_is_needed_and_nothing_else(wheel: Path) -> None:
+    names = {str(file.relative_to(wheel)) for file in wheel.rglob("*") if file.is_file()}
+    assert len(PRESETS) >= 6
+    assert {f"ringfence/{name}" for name in {"py.typed", *PRESETS}} <= names
+    sources = {str(file.relative_to(ROOT / "src")) for file in (ROOT / "src").rglob("*.py")}
+    assert sources <= names
+    assert {name.split("/")[0] for name in names} == {"ringfence", f"ringfence-{rf.__version__}.dist-info"}
+    assert not [name for name in names if name.endswith((".pyc", ".pt", ".png"))]
+
+
+def test_the_sdist_holds_all_that_is_needed(tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", tmp_path)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"src/ringfence/{name}" for name in {"py.typed", "__init__.py", *PRESETS}} <= names
+    assert {"pyproject.toml", "README.md", "LICENSE"} <= names
+    large = [name for name in names if name.startswith((".venv", "runs", "results", "site"))]
+    assert not [name for name in large if not name.endswith("README.md")]
+
+
+def test_the_core_of_the_wheel_works_on_torch_alone(wheel: Path) -> None:
     where = "import ringfence.barrier; print(ringfence.barrier.__file__)"
-    done = python(BARE + f"sys.path.insert(0, {str(tmp_path / 'unpacked')!r})" + USE + where)
-    assert done.stdout.strip().startswith(str(tmp_path)), done.stderr
+    done = python(BARE + f"sys.path.insert(0, {str(wheel)!r})" + USE + where)
+    assert done.stdout.strip().startswith(str(wheel)), done.stderr
+
+
+def test_the_wheel_compares_methods(wheel: Path, tmp_path: Path) -> None:
+    """From its own presets, in another folder; only the packages around it are those of the tests."""
+    command = ["compare", "synthetic", "--methods", "penalty", "--data.size=24", "--data.train=4"]
+    command += ["--data.validation=2", "--training.epochs=1", "--training.device=cpu", "--out=run"]
+    done = python(
+        f"import os, sys; os.chdir({str(tmp_path)!r}); sys.path.insert(0, {str(wheel)!r})\n"
+        f"from ringfence.cli import main; import ringfence.weak; print(ringfence.weak.__file__)\nmain({command})",
+        OMP_NUM_THREADS="1",
+    )
+    assert done.stdout.startswith(str(wheel)), done.stderr
+    assert "Penalty" in done.stdout, done.stderr
+    assert (tmp_path / "run" / "seed-0" / "penalty" / "model.pt").exists()
 
 
 # The command line
 
 
 def test_help_does_not_load_torch() -> None:
-    for arguments in ("--help", "--version", "barrier --help"):
+    for arguments in ("--help", "--version", "barrier --help", "prepare --help", "compare synthetic --help"):
         done = python(
             f"import sys; sys.argv = ['ringfence', *{arguments.split()!r}]\n"
             "from ringfence.cli import main\n"
-            "try: main()\n"
-            "except SystemExit as end: print('exit', end.code, 'torch' in sys.modules)"
+            "try: code = main()\n"
+            "except SystemExit as end: code = end.code\n"
+            "print('exit', code, 'torch' in sys.modules)"
         )
         assert done.stdout.splitlines()[-1] == "exit 0 False", done.stderr
 

@@ -70,6 +70,9 @@ def test_a_state_saved_before_the_first_call_loads(name: str, options: dict) -> 
     """The twin begins with the method's formula at λ = 0, and goes on as one that was never loaded into."""
     entry, values = METHODS[name], [0.5, -1.0, 2.0, 0.25]
     twin, plain = entry.make(**options), entry.make(**options)
+    for _ in range(2):  # what it learnt before is forgotten
+        twin(a=torch.ones(4, dtype=torch.float64, requires_grad=True), index=entry.index(torch.arange(4)))
+        twin.step()
     twin.load_state_dict(entry.make(**options).state_dict())
     losses = []
     for fence in (twin, plain):

@@ -26,7 +26,7 @@ import torch
 import yaml
 
 from ringfence.cli import main
-from ringfence.weak.inference.model_file import load_model
+from ringfence.weak.inference.model_file import read_model
 from ringfence.weak.prepared.prepared_set import read_prepared
 
 ROOT = Path(__file__).parent.parent
@@ -106,8 +106,7 @@ def write_patients(folder: Path) -> None:
 def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     folder = tmp_path_factory.mktemp("walk")
     write_patients(folder / "downloads" / "promise12")
-    for name in ("examples", "configs"):
-        shutil.copytree(ROOT / name, folder / name)
+    shutil.copytree(ROOT / "examples", folder / "examples")
     steps = []
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -175,7 +174,7 @@ def test_three_classes_are_segmented_where_they_lie(walk: Walk, name: str) -> No
     assert np.array_equal(mask.affine, image.affine)
     assert mask.header.get_zooms() == image.header.get_zooms()
     assert set(np.unique(np.asarray(mask.dataobj))) <= {0, 1, 2, 3}
-    _, card = load_model(walk.folder / "runs" / name / "model.pt")
+    _, card = read_model(walk.folder / "runs" / name / "model.pt")
     assert (card.channels, card.classes) == (("first", "second"), ("bright", "middle", "faint"))
     assert (card.patch is not None) == (name == "volumes")
 
@@ -210,7 +209,7 @@ def test_every_column_the_page_explains_is_there(walk: Walk, name: str) -> None:
         assert known, column
         for one in known:
             assert rows[-1][one] == "" or math.isfinite(float(rows[-1][one])), one
-    for share in ("dice", "satisfaction", "satisfaction/strips", "satisfaction/size"):
+    for share in ("dice", "satisfaction", "satisfaction/strips", "satisfaction/box_size"):
         assert 0.0 <= float(rows[-1][share]) <= 1.0
 
 
@@ -230,5 +229,7 @@ def test_the_printed_config_is_whole_and_the_finished_run_is_named(walk: Walk) -
 
 def test_options_named_on_the_page_exist(walk: Walk) -> None:
     config = yaml.safe_load(walk.printed("train", "--print_config"))
-    for group, key in re.findall(r"`(data|limits|augment|training|network|log_barrier)\.(\w+)[^`]*`", PAGE):
+    for group, key in re.findall(
+        r"`(data|augment|training|network|optimiser|schedule|log_barrier)\.(\w+)[^`]*`", PAGE
+    ):
         assert key in config[group], f"{group}.{key}"

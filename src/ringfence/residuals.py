@@ -79,7 +79,7 @@ class Residual:
         held = count - int((~self.satisfied()).sum())
         text = f"Residual {shape}: {held} of {count} constraint{'s' * (count > 1)} satisfied"
         if held == count:
-            return f"{text}, closest to its bound by {-float(f.max()):.4g}"
+            return f"{text}, closest to its bound by {0.0 - float(f.max()):.4g}"
         # nan_to_num: a NaN is neither satisfied nor comparable; show it as the worst there is
         flat = int(f.nan_to_num(nan=math.inf).argmax())
         place = [int(i) for i in torch.unravel_index(torch.tensor(flat), f.shape)]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import yaml
 
 from ringfence.cli import main
-from ringfence.weak.training.settings import SCALES
+from ringfence.weak import SyntheticSettings, from_preset
+from ringfence.weak.experiments.parsing import as_config
 
 TINY = """\
 methods: [penalty, full_supervision]
@@ -30,7 +30,7 @@ def config(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["compare", "--help"], ["compare", "synthetic", "--help"], ["report", "--help"], ["compare", "synthetic", "--scale", "paper", "--print_config"]])  # fmt: skip
+@pytest.mark.parametrize("arguments", [["--help"], ["compare", "--help"], ["compare", "synthetic", "--help"], ["report", "--help"], ["compare", "synthetic", "--preset", "synthetic-paper", "--print_config"]])  # fmt: skip
 def test_help_and_config_need_no_torch(arguments: list[str]) -> None:
     code = f"import sys\nfrom ringfence.cli import main\ntry:\n    main({arguments})\nfinally:\n    assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -46,7 +46,7 @@ def test_the_help_explains_every_option(capsys: pytest.CaptureFixture[str]) -> N
     for option in (
         "--config",
         "--print_config",
-        "--scale small|paper",
+        "--preset synthetic-small|synthetic-paper",
         "--out FOLDER",
         "--resume",
         "--seeds N",
@@ -57,20 +57,20 @@ def test_the_help_explains_every_option(capsys: pytest.CaptureFixture[str]) -> N
     assert "(default: 64)" in page
 
 
-@pytest.mark.parametrize("scale", list(SCALES))
+@pytest.mark.parametrize("preset", ["synthetic-small", "synthetic-paper"])
 def test_a_printed_config_reads_back_as_itself(
-    scale: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def printed(*arguments: str) -> dict:
         with pytest.raises(SystemExit):
             main(["compare", "synthetic", *arguments, "--print_config"])
         return yaml.safe_load(capsys.readouterr().out)
 
-    first = printed("--scale", scale)
-    assert {name: first[name] for name in asdict(SCALES[scale])} == asdict(SCALES[scale])
+    first, expected = printed("--preset", preset), as_config(from_preset(SyntheticSettings, preset))
+    assert {name: first[name] for name in expected} == expected
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(first))
     assert printed("--config", str(tmp_path / "c.yaml")) == first
-    (tmp_path / "c.yaml").write_text(f"scale: {scale}\nlog_barrier: {{t: 7.0}}\n")
+    (tmp_path / "c.yaml").write_text(f"preset: {preset}\nlog_barrier: {{t: 7.0}}\n")
     assert printed("--config", str(tmp_path / "c.yaml"))["data"] == first["data"]
     assert printed("--config", str(tmp_path / "c.yaml"))["log_barrier"]["t"] == 7.0
     assert (
@@ -78,23 +78,18 @@ def test_a_printed_config_reads_back_as_itself(
     )  # the later wins
 
 
-def test_the_scale_may_stand_in_any_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.yaml").write_text("scale: paper\n")
+def test_the_preset_may_stand_in_any_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text("preset: synthetic-paper\n")
     (tmp_path / "b.yaml").write_text("log_barrier: {t: 2.0}\n")
+    files = ["--config", str(tmp_path / "a.yaml"), "--config", str(tmp_path / "b.yaml")]
     with pytest.raises(SystemExit):
-        main(
-            [
-                "compare",
-                "synthetic",
-                "--config",
-                str(tmp_path / "a.yaml"),
-                "--config",
-                str(tmp_path / "b.yaml"),
-                "--print_config",
-            ]
-        )
+        main(["compare", "synthetic", *files, "--print_config"])
     printed = yaml.safe_load(capsys.readouterr().out)
-    assert (printed["scale"], printed["data"]["size"], printed["log_barrier"]["t"]) == ("paper", 256, 2.0)
+    assert (printed["preset"], printed["data"]["size"], printed["log_barrier"]["t"]) == (
+        "synthetic-paper",
+        256,
+        2.0,
+    )
 
 
 def test_another_network_begins_without_arguments(capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,22 +171,26 @@ def test_without_out_the_run_goes_to_a_new_folder(
     monkeypatch.chdir(tmp_path)
     assert main(["compare", "synthetic", "--config", str(config)]) == 0
     (folder,) = (tmp_path / "runs").iterdir()
-    assert folder.name.startswith("synthetic-small-")
+    assert folder.name.startswith("synthetic-")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["compare"], "which task? `ringfence compare synthetic`"),
-        (["compare", "sintetic"], "there is no task 'sintetic'; there are: synthetic, promise12"),
-        (["compare", "synthetic", "--scale", "huge"], "scale: there is no scale 'huge'; there are: small, paper"),
+        (["compare", "sintetic"], "there is no task 'sintetic'; did you mean 'synthetic'?"),
+        (["compare", "synthetic", "--preset", "huge"], "there is no preset 'huge'; There are: boxes, boxes-small"),
+        (["compare", "synthetic", "--preset", "synthetic"], "there is no preset 'synthetic'; did you mean 'synthetic-"),
+        (["compare", "synthetic", "--preset", "boxes"], "preset 'boxes' is not for ringfence compare synthetic; these are: synthetic-small, synthetic-paper"),
+        (["compare", "synthetic", "--scale", "paper"], "there is no option 'scale' any more: scales are presets, as in --preset synthetic-paper"),
         (["compare", "synthetic", "--trainig.lr", "1"], "there is no option 'trainig.lr'; did you mean 'training.lr'?"),
         (["compare", "synthetic", "--lr", "1"], "there is no option 'lr'; did you mean 'training.lr'?"),
         (["compare", "synthetic", "--training.lr", "fast"], "training.lr: expected float. Got value: fast"),
         (["compare", "synthetic", "--training.epochs", "2.5"], "training.epochs: expected int. Got value: 2.5"),
         (["compare", "synthetic", "--log_barrier.unit", "cm"], "log_barrier.unit: expected one of 'pixels', 'relative'. Got value: cm"),
-        (["compare", "synthetic", "--scal", "paper"], "there is no option 'scal'; did you mean 'scale'?"),
+        (["compare", "synthetic", "--prest", "paper"], "there is no option 'prest'; did you mean 'preset'?"),
         (["compare", "synthetic", "--log-barrier.t", "5"], "there is no option 'log-barrier.t'; did you mean 'log_barrier.t'?"),
+        (["compare", "synthetic", "--constraints.size.slack", "1"], "there is no option 'constraints.size': the task's are its own"),
         (["compare", "synthetic", "--out", ""], "--out needs the name of a folder"),
         (["compare", "synthetic", "--resume"], "--resume needs --out FOLDER: which run should go on?"),
         (["compare", "synthetic", "--config", "/nowhere.yaml"], "--config /nowhere.yaml: No such file or directory"),
@@ -218,7 +217,8 @@ def test_a_mistake_gets_one_message(arguments: list[str], message: str, capsys: 
         ("seeds: 3\n", "methods, seeds, data.patch and augment.flip must be lists: write [it]"),
         ("training:\n", "the file of --config holds no settings: a name with nothing below it"),
         ("data: 5\n", "data has settings of its own, as in data.size; got 5"),
-        ("training: {schedule: null}\n", "training.schedule must have a value; leave the line out for the default"),
+        ("training: {compile: null}\n", "training.compile must have a value; leave the line out for the default"),
+        ("training: {schedule: cosine}\n", "there is no option 'training.schedule'"),
         ("a: [1\n", "is not YAML"),
     ],
 )

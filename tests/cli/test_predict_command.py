@@ -15,6 +15,7 @@ import torch
 
 from ringfence.cli import main
 from ringfence.weak.inference.model_file import ModelCard, save_model
+from ringfence.weak.prepared.preprocessing import Preprocessing
 from ringfence.weak.training.networks import Tempered, build_network
 
 PROMISE12 = Path(
@@ -32,7 +33,7 @@ def model(tmp_path: Path) -> Path:
     with torch.no_grad():
         network.weight.copy_(torch.tensor([0.0, 20.0]).view(2, 1, 1, 1))
         network.bias.copy_(torch.tensor([0.0, -10.0]))
-    card = ModelCard("torch.nn.Conv2d", args, ("T2",), ("prostate",), (16, 16))
+    card = ModelCard("torch.nn.Conv2d", args, ("T2",), ("prostate",), Preprocessing((16, 16)))
     save_model(tmp_path / "model.pt", Tempered(network), card)
     return tmp_path / "model.pt"
 
@@ -52,15 +53,17 @@ def scans(tmp_path: Path) -> Path:
     return folder
 
 
-def test_mirror_images_are_averaged_unless_told_not_to(model: Path, scans: Path, tmp_path: Path) -> None:
-    """A network that shifts what is bright by a column: its mean over mirror images is no longer certain."""
+def test_flips_are_averaged_unless_told_not_to(model: Path, scans: Path, tmp_path: Path) -> None:
+    """A network that shifts what is bright by a column: its average over flips is no longer certain."""
     args = {"in_channels": 1, "out_channels": 2, "kernel_size": 3, "padding": 1}
     network = build_network("torch.nn.Conv2d", args)
     with torch.no_grad():
         network.weight.zero_()
         network.weight[1, 0, 1, 0] = 20.0
         network.bias.copy_(torch.tensor([0.0, -10.0]))
-    card = ModelCard("torch.nn.Conv2d", args, ("T2",), ("prostate",), (16, 16), mirrors=("left-right",))
+    card = ModelCard(
+        "torch.nn.Conv2d", args, ("T2",), ("prostate",), Preprocessing((16, 16)), flips=("left-right",)
+    )
     save_model(model, Tempered(network), card)
     found = []
     for options in ([], ["--no-flips"]):
@@ -161,10 +164,10 @@ def test_mistakes_of_predict(model: Path, scans: Path, tmp_path: Path, capsys: p
         capsys, "predict", model, scans, full
     )
     assert [file.name for file in full.iterdir()] == ["mine"]
-    assert "nothing.pt is no model: there is no such file" in one_line(
+    assert "nothing.pt is not a model: there is no such file" in one_line(
         capsys, "predict", tmp_path / "nothing.pt", scans, out
     )
-    assert "is no model that can be used" in one_line(capsys, "predict", scans / "P0.mhd", scans, out)
+    assert "is not a model that can be used" in one_line(capsys, "predict", scans / "P0.mhd", scans, out)
     assert "nowhere does not exist" in one_line(capsys, "predict", model, tmp_path / "nowhere", out)
     assert "--batch: 0 must be at least 1" in one_line(capsys, "predict", model, scans, out, "--batch", "0")
     if not torch.cuda.is_available():
@@ -229,19 +232,22 @@ def test_labels_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.Captu
 def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(
     model: Path, scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ringfence.weak.inference import predictor as predict
+    from ringfence.weak.inference import export
 
-    read = predict.read_channels
+    read = export.read_channels
 
     def stopped(paths: list[Path]) -> object:
         if paths[0].name == "P1.mhd":
             raise KeyboardInterrupt
         return read(paths)
 
-    monkeypatch.setattr(predict, "read_channels", stopped)
+    monkeypatch.setattr(export, "read_channels", stopped)
     out, command = tmp_path / "out", ["predict", str(model), str(scans), str(tmp_path / "out")]
     assert main(command) == 130
-    assert "stopped. 1 of 2 cases are finished in" in capsys.readouterr().err
+    assert (
+        f"stopped. What is finished in {out} stays (1 case of this call); the same command"
+        in capsys.readouterr().err
+    )
     assert {file.name for file in out.iterdir()} == {"P0.mhd", "P0.zraw", "unfinished.json"}
     (out / ".unfinished-abc").mkdir()  # as of a process that was killed
     assert (
@@ -275,7 +281,7 @@ def test_help_needs_no_torch(command: str) -> None:
 def test_a_patient_at_native_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A network nobody has trained: its answer is worth nothing, but lies exactly where the patient does."""
     path = "monai.networks.nets.BasicUNet"
-    card = ModelCard(path, UNET, ("T2",), ("prostate",), (64, 64))
+    card = ModelCard(path, UNET, ("T2",), ("prostate",), Preprocessing((64, 64)))
     save_model(tmp_path / "model.pt", Tempered(build_network(path, UNET)), card)
     source = PROMISE12 / "native" / "Case13.mhd"
     assert main(["predict", str(tmp_path / "model.pt"), str(source), str(tmp_path / "out"), "--device", "cpu"]) == 0

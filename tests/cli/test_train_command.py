@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,15 @@ import yaml
 
 from prepared_sets import make_prepared
 from ringfence.cli import main
-from ringfence.weak.training.box_settings import BoxCompareSettings, TrainSettings
-from ringfence.weak.training.module import WeakSegmentation
+from ringfence.weak import BoxCompareSettings, TrainSettings, WeakSegmentation, from_preset
+from ringfence.weak.constraints.registry import kinds, settings_of
+from ringfence.weak.experiments.parsing import as_config
 
-COMMANDS = {"train": TrainSettings(), "compare promise12": BoxCompareSettings()}
+COMMANDS = {
+    "train": from_preset(TrainSettings, "boxes"),
+    "compare promise12": from_preset(BoxCompareSettings, "promise12"),
+    "compare boxes": from_preset(BoxCompareSettings, "boxes"),
+}
 CONFIG = """\
 network:
   class_path: torch.nn.Conv2d
@@ -36,8 +40,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("arguments", ["train --help", "train --print_config", "compare promise12 --help", "compare promise12 --print_config"])  # fmt: skip
-def test_help_and_config_need_no_torch(arguments: str) -> None:
+@pytest.mark.parametrize("arguments", ["train --print_config", "train boxes-small --print_config", "compare boxes --print_config"])  # fmt: skip
+def test_a_config_needs_no_torch(arguments: str) -> None:
     code = f"import sys\nfrom ringfence.cli import main\ntry:\n    main({arguments.split()})\nfinally:\n    assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -52,11 +56,45 @@ def test_the_help_explains_every_option(command: str, capsys: pytest.CaptureFixt
     page = " ".join(capsys.readouterr().out.split())
     config = "[CONFIG] " if command == "train" else ""
     assert f"usage: ringfence {command} {config}[options]" in page
-    for group, values in asdict(COMMANDS[command]).items():
-        for name in values if isinstance(values, dict) else [None]:
+    for group, values in as_config(COMMANDS[command]).items():
+        for name in values if isinstance(values, dict) and group != "constraints" else [None]:
             assert f"--{group}.{name} " in page if name else f"--{group} " in page, (group, name)
     for option in ("--config", "--out FOLDER", "--resume"):
         assert option in page
+    for kind, one in kinds().items():
+        assert re.search(rf"\b{kind}\b", page[page.index("Constraints and their settings") :]), kind
+        assert all(setting in page for setting in settings_of(one)), kind
+
+
+def printed_constraints(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    with pytest.raises(SystemExit):
+        main(["train", *arguments, "--print_config"])
+    return yaml.safe_load(capsys.readouterr().out)["constraints"]
+
+
+def test_constraints_are_changed_added_and_left_out(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also in what --print_config shows, wherever they stand on the line."""
+    begun = {"strips": {"width": 5}, "outside": {}, "box_size": {}}
+    assert printed_constraints(capsys) == begun
+    changed = printed_constraints(capsys, "--constraints.strips.width", "3", "--constraints.compactness={}")
+    assert changed == begun | {"strips": {"width": 3}, "compactness": {}}
+    assert printed_constraints(capsys, "--constraints.box_size", "null") == {"strips": {"width": 5}, "outside": {}}
+    own = ["--constraints.mine.class_path=a.B", "--constraints.mine.init_args.most=3", "--constraints.mine.init_args.least=1"]  # fmt: skip
+    assert printed_constraints(capsys, *own)["mine"] == {"class_path": "a.B", "init_args": {"most": 3, "least": 1}}
+    (place / "tiny.yaml").write_text(
+        "constraints: {size: {slack: 0.2}, mine: {class_path: a.B, init_args: {a: 1}}}"
+    )
+    assert printed_constraints(capsys, "tiny.yaml").keys() == {"size", "mine"}
+    changed = printed_constraints(
+        capsys, "tiny.yaml", "--constraints.mine.init_args.b=2", "--constraints.outside={}"
+    )
+    assert changed == {
+        "size": {"slack": 0.2},
+        "mine": {"class_path": "a.B", "init_args": {"a": 1, "b": 2}},
+        "outside": {},
+    }
+    alone = ["--constraints", "{strips: {}}", "--constraints.strips.width", "2"]
+    assert printed_constraints(capsys, *alone) == {"strips": {"width": 2}}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -69,9 +107,9 @@ def test_a_printed_config_reads_back_as_itself(
         return yaml.safe_load(capsys.readouterr().out)
 
     file = tmp_path / "c.yaml"
-    first = printed()
-    assert {name: first[name] for name in asdict(COMMANDS[command])} == asdict(COMMANDS[command])
-    changed = printed("--data.prepared", "p", "--data.patch", "8", "16", "16", "--limits.size_low", "0.2")
+    first, expected = printed(), as_config(COMMANDS[command])
+    assert {name: first[name] for name in expected} == expected
+    changed = printed("--data.prepared", "p", "--data.patch", "8", "16", "16", "--penalty.strength", "0.2")
     file.write_text(yaml.safe_dump(changed))
     assert changed["data"]["patch"] == [8, 16, 16]
     assert printed("--config", str(file)) == changed
@@ -83,26 +121,39 @@ def test_a_printed_config_reads_back_as_itself(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("train", "train on what? `ringfence train CONFIG`, or --data.prepared FOLDER; see --help"),
+        ("train", "train on what? `ringfence train --data.prepared FOLDER`; see --help"),
         ("train --training.epochs 1", "data.prepared: which prepared set? Name the folder that `ringfence prepare` wrote"),
-        ("train --data.prepared nowhere", "nowhere is no prepared set: there is no manifest.json in it. Make one with `ringfence prepare`"),
+        ("train --data.prepared nowhere", "nowhere is not a prepared set: there is no manifest.json in it. Make one with `ringfence prepare"),
         ("train --data.prepard set", "there is no option 'data.prepard'; did you mean 'data.prepared'?"),
         ("train --prepared set", "there is no option 'prepared'; did you mean 'data.prepared'?"),
         ("train --methods penalty", "there is no option 'methods'; did you mean 'method'?"),
         ("train --data.prepared set --method barrier", "there is no method 'barrier'; did you mean 'log_barrier'?"),
         ("train nowhere.yaml", "--config nowhere.yaml: No such file or directory"),
         ("train tiny.yaml --data.prepared set --data.boxes nowhere.csv", "nowhere.csv does not exist; a file with boxes is needed"),
-        ("train tiny.yaml --data.prepared set --data.patch 8 8", "data.patch is three numbers: slices, rows and columns of a patch, at most [32, 48, 40]"),
-        ("train tiny.yaml --data.prepared set --data.margin -1", "data.margin must not be negative, got -1"),
-        ("train tiny.yaml --data.prepared set --limits.strip_width 0", "limits.strip_width must be above 0, got 0"),
-        ("train tiny.yaml --data.prepared set --limits.size_low 2", "limits.size_low is a share from 0 to below 1, got 2.0"),
-        ("train tiny.yaml --data.prepared set --log_barrier.weights.stripes 2", "log_barrier.weights: there is no limit 'stripes'; there are: strips, outside, size, given_size, centroid"),
+        ("train tiny.yaml --data.prepared set --data.patch 8 8", "data.patch is three numbers: slices, rows and columns; got [8, 8]"),
+        ("train tiny.yaml --data.prepared set --data.patch 8 99 8", "data.patch is slices, rows and columns of a patch, at most [32, 48, 40]"),
+        ("train tiny.yaml --data.prepared set --data.margin -1", "data.margin must be a whole number, at least 0, got -1"),
+        ("train tiny.yaml --data.prepared set --constraints.strips.width 0", "constraints.strips.width must be a whole number, at least 1, got 0"),
+        ("train tiny.yaml --data.prepared set --constraints.stripes {}", "constraints: there is no kind 'stripes'; did you mean 'strips'?"),
+        ("train tiny.yaml --data.prepared set --constraints.strips 5", "--constraints.strips: settings such as '{width: 3}', {} or null; got 5"),
+        ("train tiny.yaml --data.prepared set --constraints.strips {", "--constraints.strips: while parsing a flow node expected the node content"),
+        ("train tiny.yaml --data.prepared set --constraints.strips", "--constraints.strips needs a value, such as 3, {} or null"),
+        ("train tiny.yaml --data.prepared set --constraints.strips --seed 1", "--constraints.strips needs a value, such as 3, {} or null"),
+        ("train tiny.yaml --data.prepared set --constraints.boxsize null", "--constraints.boxsize: there is none to leave out; did you mean 'box_size'?"),
+        ("train tiny.yaml --data.prepared set --constraints.strips.width", "--constraints.strips.width needs a value"),
+        ("train --limits.strip_width 3", "there is no option 'limits.strip_width' any more: limits are constraints, as in --constraints.strips.width 5"),
+        ("train tiny.yaml --data.prepared set --log_barrier.weights.stripes 2", "log_barrier.weights: there is no constraint 'stripes'; there are: strips, outside, box_size"),
+        ("train tiny.yaml --data.prepared set --log_barrier.t 0", "log_barrier: t must be positive and finite, got t=0.0"),
+        ("train tiny.yaml --data.prepared set --optimiser.class_path torch.optim.Adm", "optimiser.class_path: torch.optim has no 'Adm'; did you mean 'Adam'?"),
+        ("train boxes-smal --data.prepared set", "--config boxes-smal: No such file or directory"),
+        ("train set", "set is a folder, and CONFIG a YAML file; give a prepared set by --data.prepared set"),
+        ("train --preset synthetic-small", "preset 'synthetic-small' is not for ringfence train; these are: boxes, boxes-small"),
         ("train --resume", "--resume needs --out FOLDER: which run should go on?"),
         ("train --out nowhere --resume", "nowhere holds no run (there is no config.yaml in it)"),
         ("compare promise12", "data.prepared: which prepared set?"),
-        ("compare promise12 --data.prepared nowhere", "nowhere is no prepared set"),
+        ("compare promise12 --data.prepared nowhere", "nowhere is not a prepared set"),
         ("compare promise12 --data.prepared set --methods barier", "there is no method 'barier'; did you mean 'log_barrier'?"),
-        ("compare promis12", "there is no task 'promis12'; there are: synthetic, promise12"),
+        ("compare promis12", "there is no task 'promis12'; did you mean 'promise12'?"),
     ],
 )  # fmt: skip
 def test_a_mistake_gets_one_message_and_no_folder(
@@ -120,18 +171,20 @@ def test_a_mistake_gets_one_message_and_no_folder(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("limits: {strip_width: 3}\n", "there is no option 'limits.strip_width' any more: limits are constraints"),
         (
-            "limits: {strip_widht: 3}\n",
-            "there is no option 'limits.strip_widht'; did you mean 'limits.strip_width'?",
+            "constraints: {strips: {widht: 3}}\ndata: {prepared: set}\n",
+            "constraints.strips.widht: there is no such setting; did you mean 'width'?",
         ),
+        ("constraints: strips\n", "constraints"),
         ("augment: {rotate: 0.1}\n", "there is no option 'augment.rotate'"),
         ("data: set\n", "data has settings of its own, as in data.prepared; got set"),
         ("data: {patch: 8}\n", "data.patch and augment.flip must be lists"),
         ("augment: {flip: left-right}\n", "data.patch and augment.flip must be lists"),
-        ("augment: {flip: [sideways]}\n", "augment.flip: images can be mirrored along left-right, up-down, slices"),
-        ("augment: {flip: [up-down, up-down]}\n", "augment.flip: each axis to mirror along once"),
-        ("augment: {bias: -1}\n", "augment.bias is a share from 0 to below 1, got -1"),
-        ("full_supervision: {dice: -1}\n", "full_supervision.dice must not be negative"),
+        ("augment: {flip: [sideways]}\n", "augment.flip: images can be flipped along left-right, up-down, slices"),
+        ("augment: {flip: [up-down, up-down]}\n", "augment.flip: each axis to flip along once"),
+        ("augment: {bias: -1}\n", "augment.bias is a fraction from 0 to below 1, got -1"),
+        ("full_supervision: {dice: -1}\n", "full_supervision: dice must be finite and not negative, got -1"),
         ("data: [1\n", "is not YAML"),
     ],
 )

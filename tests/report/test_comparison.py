@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from ringfence.report.comparison import PAPER, TITLES, read_comparison
+from ringfence.report import read_comparison, write, write_report
+from ringfence.report.comparison import PAPER
 from ringfence.report.curves import curves_figure
 from ringfence.report.pictures import GREEN, OPACITY, RED, _rows, has_pictures, overlay, pictures_figure
 from ringfence.report.table import table_csv, table_markdown
-from ringfence.report.write import write_report
+from ringfence.weak.training.methods import colour_of, title_of
+from ringfence.weak.training.metrics import MEASURES, Measure
 
 EPOCHS, SEEDS = 20, (0, 7)
 METHODS = ("log_barrier", "full_supervision")
@@ -43,6 +45,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what is about files: figures take a second each."""
+    for name in ("curves_figure", "pictures_figure"):
+        monkeypatch.setattr(write, name, lambda comparison, path, *rest: path.touch())
+    monkeypatch.setattr(write, "barrier_figure", lambda path: path.touch())
+
+
 def test_the_table_against_numpy(folder: Path) -> None:
     comparison = read_comparison(folder)
     assert comparison.last == 4  # a fifth of the epochs: 10 of the paper's 50
@@ -52,8 +62,8 @@ def test_the_table_against_numpy(folder: Path) -> None:
         assert row.dice == pytest.approx(tails[..., 0].mean())
         assert row.spread == pytest.approx(tails[..., 0].std(axis=1).mean())
         assert row.between_seeds == pytest.approx(tails[..., 0].mean(axis=1).std(ddof=1))
-        assert row.satisfaction == pytest.approx(tails[..., 1].mean())
-        assert row.stability == pytest.approx(tails[..., 2].mean())
+        assert row.measures["satisfaction"] == pytest.approx(tails[..., 1].mean())
+        assert row.measures["stability"] == pytest.approx(tails[..., 2].mean())
         assert row.seconds == pytest.approx(np.median([numbers(method, seed)[:, 3] for seed in SEEDS]))
 
 
@@ -69,7 +79,7 @@ def test_tables_hold_those_numbers_beside_the_papers(folder: Path) -> None:
     )
     markdown = table_markdown(comparison)
     assert (
-        f"| {TITLES['log_barrier']} | {row.dice:.3f} ± {row.between_seeds:.3f} ({row.spread:.3f}) | 0.945 (0.001) |"
+        f"| {title_of('log_barrier')} | {row.dice:.3f} ± {row.between_seeds:.3f} ({row.spread:.3f}) | 0.945 (0.001) |"
         in markdown
     )
     base = comparison.rows()[1].seconds
@@ -113,7 +123,7 @@ def test_figures_are_drawn(folder: Path) -> None:
             assert picture.std() > 0.02, file.name  # something is on it
 
 
-def test_a_report_elsewhere_keeps_the_numbers_beside_it(folder: Path) -> None:
+def test_a_report_elsewhere_keeps_the_numbers_beside_it(folder: Path, undrawn: None) -> None:
     elsewhere = folder / "results"
     write_report(read_comparison(folder), elsewhere)
     again = read_comparison(elsewhere)
@@ -140,7 +150,7 @@ def test_curves_of_one_epoch_are_points(folder: Path) -> None:
 
 def test_pictures_show_what_each_method_found(folder: Path) -> None:
     rows, _ = _rows(read_comparison(folder))
-    assert [title for title, _ in rows] == ["Truth", *(TITLES[method] for method in METHODS)]
+    assert [title for title, _ in rows] == ["Truth", *(title_of(method) for method in METHODS)]
     assert not rows[0][1].any()
     assert all(masks.all() for _, masks in rows[1:])
 
@@ -155,7 +165,7 @@ def test_fewer_pictures_are_narrower(folder: Path) -> None:
     assert widths[1] < widths[0]
 
 
-def test_a_run_that_grew_is_reported_to_the_same_place(folder: Path) -> None:
+def test_a_run_that_grew_is_reported_to_the_same_place(folder: Path, undrawn: None) -> None:
     kept = folder / "kept"
     (folder / "config.yaml").write_text("seeds: [0]\n")
     (folder / "environment.json").write_text('{"started": "now", "command": "c"}')
@@ -188,7 +198,7 @@ def test_an_unfinished_training_says_so(folder: Path) -> None:
     assert "| Log-barrier extension (epoch 20 of 30) |" in table_markdown(comparison)
 
 
-def test_another_runs_folder_is_not_written_to(folder: Path) -> None:
+def test_another_runs_folder_is_not_written_to(folder: Path, undrawn: None) -> None:
     other = folder / "other"
     write_report(read_comparison(folder), other)
     write_report(read_comparison(folder), other)  # the same run's: brought up to date
@@ -238,3 +248,50 @@ def test_the_table_is_about_the_task_that_was_compared(folder: Path) -> None:
     assert "paper's network" not in text
     (folder / "environment.json").write_text("damaged")
     assert read_comparison(folder).task == "synthetic"
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    ["synthetic/comparison/small", "synthetic/comparison/paper", "promise12/comparison", "promise12/tuning/before"],
+)
+def test_runs_of_older_versions_still_report(kept: str, tmp_path: Path) -> None:
+    """Their settings are no longer these, but their epochs are: the same table as was kept with them."""
+    folder = ROOT / "results" / kept
+    comparison = read_comparison(folder)
+    assert comparison.planned == comparison.length == (6 if "small" in kept else 50 if "synthetic" in kept else 40)
+    assert list(comparison.epochs) == ["lagrangian", "relu_lagrangian", "penalty", "log_barrier", "full_supervision", "augmented_lagrangian"]  # fmt: skip
+    assert comparison.paper["log_barrier"] == PAPER[kept.split("/")[0]]["log_barrier"]
+    files = write_report(comparison, tmp_path / "again")
+    assert [file.name for file in files] == ["table.csv", "table.md", "curves.png", "barrier.png"]
+    before = list(csv.DictReader((folder / "table.csv").read_text().splitlines()))
+    after = list(csv.DictReader(files[0].read_text().splitlines()))
+    assert after == before
+
+
+def test_a_method_that_nobody_knows_has_a_row_and_a_line_all_the_same(folder: Path) -> None:
+    """Of a run whose method was registered elsewhere."""
+    shutil.copytree(folder / "seed-0" / "log_barrier", folder / "seed-0" / "a_method_of_mine")
+    comparison = read_comparison(folder)
+    assert list(comparison.epochs) == [*METHODS, "a_method_of_mine"]
+    assert "| a method of mine (1 of 2 seeds) |" in table_markdown(comparison)
+    lines = curves_figure(comparison, folder / "curves.png").axes[0].get_lines()
+    assert [line.get_label() for line in lines][-1] == "a method of mine"
+    assert lines[-1].get_color() == colour_of("a_method_of_mine")
+
+
+def test_a_measure_that_only_some_runs_have_is_a_column(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MEASURES, "surprise", Measure("surprise", "surprise!", lambda value: f"{value:.1f} ?"))
+    assert "surprise" not in table_csv(read_comparison(folder))
+    file = folder / "seed-7" / "log_barrier" / "metrics.csv"
+    header, *lines = file.read_text().splitlines()
+    file.write_text("\n".join([f"{header},surprise", *(f"{line},{number}" for number, line in enumerate(lines))]))
+    comparison = read_comparison(folder)
+    assert comparison.rows()[0].measures["surprise"] == pytest.approx(np.mean([16, 17, 18, 19]))
+    text = table_markdown(comparison)
+    assert "| stability | surprise! | epoch time |" in text
+    assert "| 17.5 ? |" in text
+    rows = list(csv.DictReader(io.StringIO(table_csv(comparison))))
+    assert [row["surprise"] for row in rows] == ["17.5", ""]

@@ -23,6 +23,7 @@ from ringfence.weak.evaluation import (
     Unscored,
     complete,
     dice_of,
+    evaluate,
     hd95_of,
     match_masks,
     mean_sd,
@@ -137,7 +138,7 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
         tmp_path / "moved.mhd": r"moved.mhd and .*good.mhd lie up to 50 voxels apart",
         grey: r"grey.mhd has 256 different values: it looks like an image, not a mask",
         raw: r"raw.mhd has values from 0 to 899: labels are 0..255. Is it an image\?",
-        soft: r"soft.mhd has values that are no whole numbers",
+        soft: r"soft.mhd has values that are not whole numbers",
         cut: r"cut.mhd: the header promises",
         tmp_path / "none.mhd": r"none.mhd does not exist",
     }
@@ -189,7 +190,7 @@ def test_folders_that_do_not_belong_together(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
         match_masks(tmp_path / "nowhere", tmp_path / "a")
     (tmp_path / "x.txt").touch()
-    with pytest.raises(ValueError, match=r"x.txt is no volume"):
+    with pytest.raises(ValueError, match=r"x.txt is not a volume"):
         match_masks(tmp_path / "x.txt", tmp_path / "a/x.mhd")
 
 
@@ -226,3 +227,34 @@ def test_the_csv_reads_back() -> None:
     rows = list(csv.DictReader(io.StringIO(scores_csv(complete(CASES)[0]))))
     assert rows[0] == {"case": "a", "label": "1", "dice": "0.8", "hd95": "2", "hd95_unit": "mm", "predicted_voxels": "9", "true_voxels": "11"}  # fmt: skip
     assert [row["hd95"] for row in rows] == ["2", "", "inf", "3", "", ""]
+
+
+def test_folders_are_evaluated_in_one_call(tmp_path: Path) -> None:
+    for name, shift in (("a", 0), ("b", 2)):
+        write(tmp_path / f"ours/{name}.mhd", cube((shift, 0, 0)), (3.0, 0.5, 0.5))
+        write(tmp_path / f"theirs/{name}.mhd", cube(), (3.0, 0.5, 0.5))
+    write(tmp_path / "ours/c.mhd", cube())
+    seen: list[int] = []
+    found = evaluate(str(tmp_path / "ours"), tmp_path / "theirs", each=seen.append)
+    assert seen == [2, 2]
+    assert [(one.case, one.dice, one.hd95) for one in found.scores] == [
+        ("a", 1.0, 0.0),
+        ("b", pytest.approx(0.8), pytest.approx(6.0)),
+    ]
+    assert found.dice == {1: pytest.approx(0.9)}
+    assert [one.name for one in found.failed] == ["c"]
+    first, last = str(found).splitlines()
+    assert first == "label 1: Dice 0.900 over 2 cases, worst b 0.800; HD95 3.00 mm"
+    assert last.startswith("not scored: c: no truth in")
+    assert "<td>b</td><td>1</td><td>0.800</td><td>6.00 mm</td>" in found._repr_html_()
+    assert evaluate(tmp_path / "ours/a.mhd", tmp_path / "theirs/b.mhd", labels=[1, 2]).dice == {1: 1.0, 2: 1.0}
+
+
+def test_what_evaluate_refuses(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.mhd", cube())
+    with pytest.raises(ValueError, match=r"spacing: \[1.0, 0.0, 1.0\] must be three lengths above 0"):
+        evaluate(file, file, spacing=(1.0, 0.0, 1.0))
+    empty = write(tmp_path / "empty.mhd", 0 * cube())
+    with pytest.raises(ValueError, match="has any label; say which there are"):
+        evaluate(file, empty)
+    assert evaluate(empty, empty, labels=[3]).dice == {3: 1.0}

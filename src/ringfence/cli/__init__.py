@@ -6,7 +6,6 @@ One command a file: each has ``run(arguments)``, which returns what to print and
 from __future__ import annotations
 
 import argparse
-import difflib
 import errno
 import os
 import sys
@@ -16,6 +15,7 @@ from typing import Final
 
 import ringfence
 from ringfence.cli.parser import Parser
+from ringfence.hints import nearest
 
 COMMANDS: Final = {
     "prepare": "make a data set of medical volumes, as downloaded, ready to train on",
@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(name: str) -> str:
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(COMMANDS)}"
+        near = nearest(name, COMMANDS)
+        hint = f"did you mean '{near}'?" if near else f"there are: {', '.join(COMMANDS)}"
         raise argparse.ArgumentTypeError(f"no command '{name}'; {hint}")
     return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ringfence.extras import require
+from ringfence.hints import hint
 from ringfence.weak.experiments.parsing import parse, settings_from, settings_parser
-from ringfence.weak.experiments.presets import about_preset, from_preset
+from ringfence.weak.experiments.presets import about_preset, from_preset, preset_file
 from ringfence.weak.experiments.settings import ExperimentSettings
 from ringfence.weak.training.methods import method_named
 
@@ -53,7 +55,7 @@ class Experiment(Generic[Kind]):
         register_methods(arguments)
         preset = str(given(arguments, "preset") or self.presets[0])
         if preset not in self.presets:
-            from_preset(self.kind, preset)  # says what there is, if there is none of that name
+            preset_file(preset)  # says what there is, if there is none of that name
             raise ValueError(f"preset '{preset}' is not for {self.prog}; these are: {', '.join(self.presets)}")
         resume = str(given(arguments, "resume")).lower() == "true"
         defaults = self._begun(given(arguments, "out")) if resume else from_preset(self.kind, preset)
@@ -67,20 +69,24 @@ class Experiment(Generic[Kind]):
             for one, after in zip_longest(arguments, arguments[1:])
         ]
         words, changes = constraint_changes(words)
-        options = parse(self._parser(defaults), words)
+        if changes and not hasattr(defaults, "constraints"):
+            raise ValueError(f"there is no option 'constraints.{next(iter(changes))}': the task's are its own")
+        if changes and hasattr(defaults, "constraints"):
+            words += ["--constraints", json.dumps(with_changes(_asked(arguments, defaults.constraints), changes))]
+        asks = {"-h", "--help"} & set(words) and hasattr(defaults, "constraints")
+        options = parse(self._parser(defaults, constraints_in_words() if asks else ""), words)
         if (options.preset, options.resume) != (preset, resume):
             raise ValueError(
                 "preset and resume can be set on the command line or in the file of --config, not deeper"
             )
         if options.out == "":
             raise ValueError("--out needs the name of a folder")
-        if changes:
-            options.constraints = with_changes(options.constraints, changes)
         folder = Path(options.out or f"runs/{self.folder}-{datetime.now():%Y%m%d-%H%M%S}")
         return settings_from(self.kind, options), folder, resume
 
-    def _parser(self, defaults: Kind) -> ArgumentParser:
-        parser = settings_parser(self.prog, " ".join(self.description.split()), defaults, self.epilog, self.words)
+    def _parser(self, defaults: Kind, more: str = "") -> ArgumentParser:
+        description, epilog = " ".join(self.description.split()), " ".join([self.epilog, more])
+        parser = settings_parser(self.prog, description, defaults, epilog, self.words)
         parser.add_argument(
             "--preset",
             default=self.presets[0],
@@ -91,13 +97,13 @@ class Experiment(Generic[Kind]):
         parser.add_argument(
             "--out", type=str | None, default=None, metavar="FOLDER", help="a new folder; default: one in runs/"
         )
-        more = ", or with more methods or seeds" if hasattr(defaults, "seeds") else ""
+        added = ", or with more methods or seeds" if hasattr(defaults, "seeds") else ""
         parser.add_argument(
             "--resume",
             type=bool,
             default=False,
             metavar="",
-            help=f"go on with the run in --out, where it was interrupted{more}",
+            help=f"go on with the run in --out, where it was interrupted{added}",
         )
         return parser
 
@@ -131,6 +137,15 @@ def register_methods(arguments: Sequence[str]) -> None:
             method_named(name)
 
 
+def constraints_in_words() -> str:
+    """Every kind of constraint with its settings, for a help text: looking them up loads torch."""
+    from ringfence.weak.constraints.registry import kinds, settings_of
+
+    settings = {name: ", ".join(settings_of(kind)) for name, kind in kinds().items()}
+    each = [f"{name} ({some})" if some else name for name, some in settings.items()]
+    return f"Constraints and their settings: {', '.join(each)}; or a class of your own (docs/constraints.md)."
+
+
 def constraint_changes(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """The arguments without ``--constraints.NAME`` and ``--constraints.NAME.SETTING``, and what these say."""
     import yaml
@@ -144,14 +159,15 @@ def constraint_changes(arguments: Sequence[str]) -> tuple[list[str], dict[str, A
             continue
         key, equals, text = word[len(CONSTRAINTS) :].partition("=")
         text = text if equals else next(words, "")
+        if not text or text.startswith("--"):
+            raise ValueError(f"{word} needs a value, such as 3, {{}} or null")
         name, _, setting = key.partition(".")
         try:
-            value = yaml.safe_load(text) if text else None
+            value = yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise ValueError(f"--constraints.{key}: {' '.join(str(error).split())}") from None
         if setting:
-            before = changes.get(name)
-            changes[name] = {**(before if isinstance(before, dict) else {}), **_nested(setting, value)}
+            changes[name] = _merged(changes.get(name) or {}, _nested(setting, value))
         else:
             changes[name] = value if isinstance(value, dict) else None
             if value is not None and not isinstance(value, dict):
@@ -163,13 +179,31 @@ def with_changes(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
     """Constraints with some of their settings changed, and more or fewer of them."""
     changed = dict(asked)
     for name, value in changes.items():
-        if value is None:
-            changed.pop(name, None)
-            continue
-        before = dict(changed.get(name) or {})
-        inner = {**before.get("init_args", {}), **value.pop("init_args", {})} if "init_args" in value else None
-        changed[name] = before | value | ({} if inner is None else {"init_args": inner})
+        if value is not None:
+            changed[name] = _merged(changed.get(name) or {}, value)
+        elif name in changed:
+            del changed[name]
+        else:
+            raise ValueError(f"--constraints.{name}: there is none to leave out; {hint(name, changed)}")
     return changed
+
+
+def _asked(arguments: Sequence[str], default: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The constraints before changes: those of --constraints or of a file, or else the default."""
+    import yaml
+
+    asked = given(arguments, "constraints")
+    asked = yaml.safe_load(asked) if isinstance(asked, str) else asked
+    if asked is not None and not isinstance(asked, Mapping):
+        raise ValueError(f"constraints are settings by name, such as {{strips: {{width: 3}}}}; got {asked}")
+    return default if asked is None else asked
+
+
+def _merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, and where both have settings by the same name those, too; the later wins."""
+    both = {name: (before[name], after[name]) for name in after if name in before}
+    inner = {name: _merged(*two) for name, two in both.items() if all(isinstance(one, Mapping) for one in two)}
+    return {**before, **after, **inner}
 
 
 def _nested(setting: str, value: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringfence.cli import Interrupted
@@ -66,7 +65,7 @@ def run(arguments: Sequence[str]) -> str:
                 "the same command again does the others"
             ) from None
     if done.failed:
-        print(replace(done, failed=(), before=done.before), flush=True)
+        print(done.summary, flush=True)
         raise ValueError(
             "\n  ".join(
                 [

@@ -28,7 +28,7 @@ def run(arguments: Sequence[str]) -> str:
         "--pictures",
         type=_positive,
         metavar="N",
-        help="how many images to draw at most; all that were kept unless given",
+        help="how many images to draw at most; default: all that were kept",
     )
     options = parser.parse_args(arguments)
     return written_report(options.run, options.out, options.pictures)

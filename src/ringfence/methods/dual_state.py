@@ -231,6 +231,9 @@ class DualState(Method):
     def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
         super()._restore(header, numbers, tensors)
         self._observing = header["observing"]
+        for name in self._stores.keys() - header["stores"].keys():  # seen since that state was saved
+            del self._stores[name]
+            self._optimisers.pop(name, None)
         for name, layout in header["stores"].items():
             mine = {key.partition(".")[0]: one for key, one in tensors.items() if key.partition(".")[2] == name}
             store = self._stores.get(name) or self._store_like(name, layout)

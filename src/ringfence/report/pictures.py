@@ -26,7 +26,7 @@ def pictures_figure(comparison: Comparison, path: str | Path, most: int | None =
     Args:
         comparison: what ``read_comparison`` found.
         path: the picture's file.
-        most: how many images at most; all that were kept unless given.
+        most: how many images at most; default: all that were kept.
     """
     require("matplotlib", "drawing", "plot")
     from matplotlib.figure import Figure

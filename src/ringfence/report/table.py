@@ -72,8 +72,8 @@ def caption(comparison: Comparison) -> str:
     others = " The paper's network, images and batch are others." if comparison.paper else ""
     return (
         f"DSC: {which}; mean (sd) of {epochs}, {over}. Satisfaction: validation constraints "
-        "that hold; stability: of those that held an epoch before, the fraction that still do. Epoch time: training "
-        f"with the dual update, as a multiple of full supervision's.{others}"
+        "that hold; stability: of those that held an epoch before, the fraction that still do. Epoch time: "
+        f"training with the dual update, as a multiple of full supervision's.{others}"
     )
 
 

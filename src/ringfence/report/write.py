@@ -24,7 +24,7 @@ def write_report(
         comparison: what ``read_comparison`` found.
         out: another folder than the comparison's own; it also gets the run's config, environment and metrics, so
             that the numbers stay beside what is made of them.
-        pictures: how many images to draw at most; all that were kept unless given.
+        pictures: how many images to draw at most; default: all that were kept.
     """
     folder = Path(out) if out is not None else comparison.path
     folder.mkdir(parents=True, exist_ok=True)

@@ -25,10 +25,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ringfence.weak.constraints.case import CaseSamples
-    from ringfence.weak.constraints.constraint import Constraint, Targets, Unit
+    from ringfence.weak.constraints.constraint import Constraint, Targets, TaskFacts, Unit
     from ringfence.weak.constraints.motion import Motion
     from ringfence.weak.constraints.registry import kinds, make_constraints
-    from ringfence.weak.datasets import Layout, Source, SourceCase, SourceVolume
+    from ringfence.weak.datasets import (
+        Layout,
+        Option,
+        Source,
+        SourceCase,
+        SourceVolume,
+        every_fifth,
+        with_validation,
+    )
     from ringfence.weak.evaluation import Evaluation, evaluate
     from ringfence.weak.experiments.compare import compare
     from ringfence.weak.experiments.presets import from_file, from_preset, preset_names
@@ -37,6 +45,7 @@ if TYPE_CHECKING:
     from ringfence.weak.experiments.trained import Trained
     from ringfence.weak.inference.export import Predictions, predict
     from ringfence.weak.inference.model import Model, Segmentation, load_model
+    from ringfence.weak.inference.model_file import ModelCard, save_model
     from ringfence.weak.prepared import PreparedSet, Preprocessing, prepare, prepare_source, read_prepared
     from ringfence.weak.tasks.boxes import box_task
     from ringfence.weak.tasks.discs import disc_task
@@ -56,10 +65,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "constraints.case": ("CaseSamples",),
-    "constraints.constraint": ("Constraint", "Targets", "Unit"),
+    "constraints.constraint": ("Constraint", "Targets", "TaskFacts", "Unit"),
     "constraints.motion": ("Motion",),
     "constraints.registry": ("kinds", "make_constraints"),
-    "datasets": ("Layout", "Source", "SourceCase", "SourceVolume"),
+    "datasets": ("Layout", "Option", "Source", "SourceCase", "SourceVolume", "every_fifth", "with_validation"),
     "evaluation": ("Evaluation", "evaluate"),
     "experiments.compare": ("compare",),
     "experiments.presets": ("from_file", "from_preset", "preset_names"),
@@ -68,6 +77,7 @@ _HOMES = {
     "experiments.trained": ("Trained",),
     "inference.export": ("Predictions", "predict"),
     "inference.model": ("Model", "Segmentation", "load_model"),
+    "inference.model_file": ("ModelCard", "save_model"),
     "prepared": ("PreparedSet", "Preprocessing", "prepare", "prepare_source", "read_prepared"),
     "tasks.boxes": ("box_task",),
     "tasks.discs": ("disc_task",),
@@ -99,9 +109,11 @@ __all__ = [
     "Layout",
     "MethodSettings",
     "Model",
+    "ModelCard",
     "Motion",
     "NetworkSettings",
     "OptimiserSettings",
+    "Option",
     "Predictions",
     "PreparedSet",
     "Preprocessing",
@@ -116,6 +128,7 @@ __all__ = [
     "SyntheticSettings",
     "Targets",
     "Task",
+    "TaskFacts",
     "TrainSettings",
     "Trained",
     "TrainingSettings",
@@ -125,6 +138,7 @@ __all__ = [
     "compare",
     "disc_task",
     "evaluate",
+    "every_fifth",
     "from_file",
     "from_preset",
     "kinds",
@@ -136,7 +150,9 @@ __all__ = [
     "preset_names",
     "read_prepared",
     "register",
+    "save_model",
     "train",
+    "with_validation",
 ]
 
 

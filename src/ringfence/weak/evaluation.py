@@ -226,7 +226,7 @@ def complete(cases: Sequence[Scored], labels: Sequence[int] | None = None) -> tu
 
     Args:
         cases: from ``score_pairs``.
-        labels: which; unless given, those in any truth.
+        labels: which; default: those in any truth.
     """
     found = [score for case in cases for score in case.scores]
     if labels is None:
@@ -339,7 +339,7 @@ def _labels(volume: Volume) -> NDArray[np.uint8]:
         raise ValueError(f"{volume.path} has values from {low:g} to {high:g}: labels are 0..255. Is it an image?")
     labels: NDArray[np.uint8] = volume.voxels.astype(np.uint8)
     if np.issubdtype(volume.voxels.dtype, np.floating) and not np.array_equal(labels, volume.voxels):
-        raise ValueError(f"{volume.path} has values that are no whole numbers: is it an image, or probabilities?")
+        raise ValueError(f"{volume.path} has values that are not whole numbers: is it an image, or probabilities?")
     different = np.count_nonzero(np.bincount(labels.ravel(), minlength=256))
     if different > MOST_LABELS:
         raise ValueError(f"{volume.path} has {different} different values: it looks like an image, not a mask")

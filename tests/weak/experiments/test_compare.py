@@ -17,30 +17,38 @@ import pytest
 import torch
 from rich.console import Console
 
-from ringfence.residuals import at_most
 from ringfence.segmentation import Region
-from ringfence.weak.experiments import compare
+from ringfence.weak import (
+    NetworkSettings,
+    OptimiserSettings,
+    ScheduleSettings,
+    SyntheticSettings,
+    compare,
+    from_preset,
+)
+from ringfence.weak.experiments import compare as comparing
+from ringfence.weak.experiments import one_training
+from ringfence.weak.inference.model_file import read_model
+from ringfence.weak.tasks.discs import disc_task
+from ringfence.weak.tasks.task import Task
 from ringfence.weak.training import fit as training
-from ringfence.weak.experiments.compare import compare_synthetic
-from ringfence.weak.inference.model_file import load_model
-from ringfence.weak.tasks.discs import SyntheticTask, synthetic_task
+from ringfence.weak.training.methods import METHODS
 from ringfence.weak.training.progress import ProgressBars
 from ringfence.weak.training.run_folder import OneRun
-from ringfence.weak.training.settings import METHODS, SCALES, NetworkSettings, SyntheticSettings
 
 QUIET = Console(quiet=True)
+SMALL = from_preset(SyntheticSettings, "synthetic-small")
 TINY_NETWORK = NetworkSettings(
     "torch.nn.Conv2d", {"in_channels": 1, "out_channels": 2, "kernel_size": 5, "padding": 2}
 )
 
 
 def tiny(**changes: object) -> SyntheticSettings:
-    small = SCALES["small"]
     settings = replace(
-        small,
-        data=replace(small.data, size=24, train=10, validation=5),
+        SMALL,
+        data=replace(SMALL.data, size=24, train=10, validation=5),
         network=TINY_NETWORK,
-        training=replace(small.training, epochs=3, batch_size=4, device="cpu"),
+        training=replace(SMALL.training, epochs=3, batch_size=4, device="cpu"),
     )
     return replace(settings, **changes)
 
@@ -57,7 +65,7 @@ def rows(folder: Path, method: str, seed: int = 0) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compare_synthetic(tiny(), tmp_path_factory.mktemp("compare") / "run", console=QUIET).path
+    return compare(tiny(), tmp_path_factory.mktemp("compare") / "run", console=QUIET).path
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -88,7 +96,7 @@ def test_schedules_follow_the_epochs(finished: Path) -> None:
     epochs = rows(finished, "log_barrier")
     assert [float(row["t"]) for row in epochs] == pytest.approx([1.0, 1.1, 1.21])
     assert [float(row["temperature"]) for row in epochs] == pytest.approx([1.0, 0.1**0.5, 0.1], rel=1e-4)
-    cosine = [settings.training.lr * share for share in (1.0, 0.75, 0.25)]  # (1 + cos(π e/3)) / 2
+    cosine = [settings.training.lr * fraction for fraction in (1.0, 0.75, 0.25)]  # (1 + cos(π e/3)) / 2
     assert [float(row["lr"]) for row in epochs] == pytest.approx(cosine)
 
 
@@ -101,10 +109,10 @@ def test_a_finished_run_keeps_weights_and_pictures_that_load_safely(finished: Pa
         "result.json",
     ]
     kept = torch.load(folder / "pictures.pt", weights_only=True)
-    task = synthetic_task(tiny().data, 0)
+    task = disc_task(tiny().data, 0)
     assert torch.equal(kept["image"], task.validation["image"][:, 0])
     module = training.make_module(tiny(), task, "log_barrier", 0)
-    module.network.load_state_dict(load_model(folder / "model.pt")[0].state_dict())
+    module.network.load_state_dict(read_model(folder / "model.pt")[0].state_dict())
     predicted = module.eval()(task.validation["image"]).argmax(dim=1)
     assert torch.equal(predicted.to(torch.uint8), kept["predicted"])
     assert json.loads((folder / "result.json").read_text())["epochs"] == 3
@@ -114,12 +122,12 @@ def test_a_finished_run_keeps_weights_and_pictures_that_load_safely(finished: Pa
 def test_no_labelled_pixel_is_used(tmp_path: Path, method: str) -> None:
     """Training masks that are noise, with the bounds of the true ones, give the very same network."""
 
-    def weights(task: SyntheticTask, name: str) -> dict[str, torch.Tensor]:
+    def weights(task: Task, name: str) -> dict[str, torch.Tensor]:
         with ProgressBars(QUIET, 1, 3) as bars:
-            training.train(tiny(), task, method, 0, OneRun(tmp_path / name), bars)
-        return load_model(tmp_path / name / "model.pt")[0].state_dict()
+            one_training.train_one(tiny(), task, method, 0, OneRun(tmp_path / name), bars)
+        return read_model(tmp_path / name / "model.pt")[0].state_dict()
 
-    task = synthetic_task(tiny().data, 0)
+    task = disc_task(tiny().data, 0)
     noise = replace(task, train=task.train | {"mask": torch.rand(task.train["mask"].shape) < 0.5})
     before, after = weights(task, "true"), weights(noise, "noise")
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -141,22 +149,68 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
     seen: list[str] = []
     handler = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patch:
-        patch.setattr(compare, "ProgressBars", Impatient)
+        patch.setattr(comparing, "ProgressBars", Impatient)
         with pytest.raises(KeyboardInterrupt):
-            compare_synthetic(settings, tmp_path / "run", console=QUIET)
+            compare(settings, tmp_path / "run", console=QUIET)
     assert signal.getsignal(signal.SIGINT) is handler  # Ctrl-C works again
     assert (tmp_path / "run" / "seed-0" / method / "last.ckpt").exists()
-    compare_synthetic(settings, tmp_path / "run", resume=True, console=QUIET)
+    compare(settings, tmp_path / "run", resume=True, console=QUIET)
     before, after = rows(finished, method), rows(tmp_path / "run", method)
     for row in (*before, *after):
         del row["seconds_train"], row["seconds_validation"]
     assert after == before
     one, other = (
-        load_model(folder / "seed-0" / method / "model.pt")[0].state_dict()
+        read_model(folder / "seed-0" / method / "model.pt")[0].state_dict()
         for folder in (finished, tmp_path / "run")
     )
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert rows(tmp_path / "run", "penalty")
+
+
+SCHEDULES = "torch.optim.lr_scheduler"
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "schedule"),
+    [
+        (("torch.optim.SGD", {"momentum": 0.9}), (f"{SCHEDULES}.ExponentialLR", {"gamma": 0.5})),
+        (("torch.optim.AdamW", {"amsgrad": True}), (f"{SCHEDULES}.OneCycleLR", {"max_lr": 0.1})),
+        (("torch.optim.RMSprop", {"momentum": 0.5}), (None, {})),
+    ],
+)
+def test_an_interrupted_run_goes_on_with_any_optimiser_and_schedule(
+    tmp_path: Path, optimiser: tuple, schedule: tuple, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tiny(
+        methods=["augmented_lagrangian"],
+        optimiser=OptimiserSettings(*optimiser),
+        schedule=ScheduleSettings(*schedule),
+    )
+    compare(settings, tmp_path / "whole", console=QUIET)
+    epoch = ProgressBars.epoch
+
+    def stopped(bars: ProgressBars, title: str) -> None:
+        epoch(bars, title)
+        if bars._progress.tasks[1].completed == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProgressBars, "epoch", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            compare(settings, tmp_path / "parts", console=QUIET)
+    assert len(rows(tmp_path / "parts", "augmented_lagrangian")) == 2
+    compare(settings, tmp_path / "parts", resume=True, console=QUIET)
+    both = [rows(tmp_path / name, "augmented_lagrangian") for name in ("whole", "parts")]
+    for row in (*both[0], *both[1]):
+        del row["seconds_train"], row["seconds_validation"]
+    assert both[0] == both[1]
+    if schedule[0]:
+        assert len({row["lr"] for row in both[0]}) == 3
+    weights = [
+        read_model(tmp_path / name / "seed-0" / "augmented_lagrangian" / "model.pt")[0].state_dict()
+        for name in ("whole", "parts")
+    ]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 def test_a_checkpoint_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,13 +230,13 @@ def test_a_checkpoint_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatc
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     settings = tiny(methods=["penalty"])
-    folder = compare_synthetic(settings, tmp_path / "run", console=QUIET).path / "seed-0" / "penalty"
+    folder = compare(settings, tmp_path / "run", console=QUIET).path / "seed-0" / "penalty"
     (folder / "result.json").unlink()
     (folder / "last.ckpt").write_bytes(b"junk")
     with pytest.raises(
         ValueError, match=r"last.ckpt is damaged \(\w+\): remove it to train this method from its beginning"
     ):
-        compare_synthetic(settings, tmp_path / "run", resume=True, console=QUIET)
+        compare(settings, tmp_path / "run", resume=True, console=QUIET)
 
 
 def test_validation_is_not_part_of_an_epochs_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +247,7 @@ def test_validation_is_not_part_of_an_epochs_time(tmp_path: Path, monkeypatch: p
         honest(self, *args)
 
     monkeypatch.setattr(training.WeakSegmentation, "validation_step", slow)
-    folder = compare_synthetic(tiny(methods=["penalty"]), tmp_path / "run", console=QUIET).path
+    folder = compare(tiny(methods=["penalty"]), tmp_path / "run", console=QUIET).path
     row = rows(folder, "penalty")[-1]
     assert float(row["seconds_validation"]) >= 0.5
     assert float(row["seconds_train"]) < float(row["seconds_validation"])
@@ -201,13 +255,13 @@ def test_validation_is_not_part_of_an_epochs_time(tmp_path: Path, monkeypatch: p
 
 def test_the_logged_multipliers_are_the_barriers(finished: Path) -> None:
     """λ of the last epoch, from the formula and the kept weights: per image, whatever the batch."""
-    settings, task = tiny(), synthetic_task(tiny().data, 0)
+    settings, task = tiny(), disc_task(tiny().data, 0)
     module = training.make_module(settings, task, "log_barrier", 0)
-    module.network.load_state_dict(load_model(finished / "seed-0" / "log_barrier" / "model.pt")[0].state_dict())
+    module.network.load_state_dict(read_model(finished / "seed-0" / "log_barrier" / "model.pt")[0].state_dict())
     with torch.no_grad():
         region = Region(module.eval()(task.validation["image"]))
     row, t = rows(finished, "log_barrier")[-1], 1.1**2
-    f = task.limits(settings.log_barrier.unit)(region, task.validation)["size"].f.double()
+    f = task.measure(settings.method_settings["log_barrier"].unit)(region, task.validation)["size"].f.double()
     expected = torch.where(f <= -1 / t**2, -1 / (t * f), t)
     assert float(row["mean_multiplier/size"]) == pytest.approx(expected.mean().item(), rel=1e-3)
     assert float(row["max_multiplier/size"]) == pytest.approx(expected.max().item(), rel=1e-3)
@@ -215,23 +269,23 @@ def test_the_logged_multipliers_are_the_barriers(finished: Path) -> None:
 
 def test_a_finished_training_is_not_done_again(tmp_path: Path) -> None:
     settings = tiny(methods=["penalty"])
-    folder = compare_synthetic(settings, tmp_path / "run", console=QUIET).path
+    folder = compare(settings, tmp_path / "run", console=QUIET).path
     files = {path: path.stat().st_mtime_ns for path in (folder / "seed-0").rglob("*") if path.is_file()}
-    compare_synthetic(settings, folder, resume=True, console=QUIET)
+    compare(settings, folder, resume=True, console=QUIET)
     assert files == {path: path.stat().st_mtime_ns for path in (folder / "seed-0").rglob("*") if path.is_file()}
 
 
 def test_a_seed_has_images_weights_and_an_order_of_its_own(tmp_path: Path) -> None:
-    folder = compare_synthetic(tiny(methods=["penalty"], seeds=[0, 1]), tmp_path / "run", console=QUIET).path
+    folder = compare(tiny(methods=["penalty"], seeds=[0, 1]), tmp_path / "run", console=QUIET).path
     assert rows(folder, "penalty", 0)[0]["train_loss"] != rows(folder, "penalty", 1)[0]["train_loss"]
-    one, other = synthetic_task(tiny().data, 0), synthetic_task(tiny().data, 1)
+    one, other = disc_task(tiny().data, 0), disc_task(tiny().data, 1)
     assert not torch.equal(one.train["image"], other.train["image"])
 
 
 def test_tensorboard_when_asked(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     settings = tiny(methods=["penalty"], training=replace(tiny().training, tensorboard=True))
-    folder = compare_synthetic(settings, tmp_path / "run", console=QUIET).path
+    folder = compare(settings, tmp_path / "run", console=QUIET).path
     assert list((folder / "seed-0" / "penalty").glob("tensorboard/events.out.tfevents.*"))
 
 
@@ -239,7 +293,7 @@ def test_tensorboard_when_asked(tmp_path: Path) -> None:
 def test_some_lines_a_training_where_there_is_no_terminal(tmp_path: Path, epochs: int, said: list[int]) -> None:
     settings = tiny(methods=["penalty"], training=replace(tiny().training, epochs=epochs))
     with (tmp_path / "log").open("w") as log:
-        compare_synthetic(settings, tmp_path / "run", console=Console(file=log))
+        compare(settings, tmp_path / "run", console=Console(file=log))
     *between, last = (tmp_path / "log").read_text().splitlines()
     assert [line.partition(", epoch ")[2] for line in between] == [f"{one} of {epochs}" for one in said]
     assert last.startswith("seed 0, penalty")
@@ -249,7 +303,7 @@ def test_some_lines_a_training_where_there_is_no_terminal(tmp_path: Path, epochs
 def test_bars_with_the_time_left_where_there_is_one(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log:
         console = Console(file=log, force_terminal=True, width=120)
-        compare_synthetic(tiny(methods=["penalty", "log_barrier"]), tmp_path / "run", console=console)
+        compare(tiny(methods=["penalty", "log_barrier"]), tmp_path / "run", console=console)
     text = (tmp_path / "log").read_text()
     assert "all epochs" in text
     assert "6/6" in text
@@ -277,45 +331,51 @@ def change(**values: object) -> SyntheticSettings:
     settings = tiny()
     for name, value in values.items():
         group, _, field = name.partition("__")
-        new = replace(getattr(settings, group), **{field: value}) if field else value
-        settings = replace(settings, **{group: new})
+        if group in METHODS:
+            settings = settings.with_method(group, **{field: value})
+        else:
+            new = replace(getattr(settings, group), **{field: value}) if field else value
+            settings = replace(settings, **{group: new})
     return settings
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("changes", "message"),
     [
-        (change(methods=["log_barier"]), "there is no method 'log_barier'; did you mean 'log_barrier'"),
-        (change(methods=[]), r"methods needs at least one, each once; got \[\]"),
-        (change(seeds=[1, 1]), r"seeds needs at least one, each once; got \[1, 1\]"),
-        (change(seeds=[-1]), "seeds must be from 0 to"),
-        (change(data__radius=13.0), "a disc of radius 13 does not fit an image of 24×24 pixels"),
-        (change(data__radius=0.3), "a disc of radius 0.3 may lie between pixels: give at least 0.707"),
-        (change(data__train=0), "data.train must be above 0, got 0"),
-        (change(data__size_slack=1.5), r"slack is a share from 0 to 1, got 1\.5"),
-        (change(data__centroid_slack=0.0), "data.centroid_slack must be above 0, got 0"),
-        (change(training__epochs=0), "training.epochs must be above 0, got 0"),
-        (change(training__lr=-1.0), r"training.lr must be above 0, got -1\.0"),
-        (change(training__prior=1.0), r"training.prior is a share between 0 and 1, got 1\.0"),
-        (change(log_barrier__temperature=0.0), r"log_barrier.temperature must be above 0, got 0\.0"),
-        (change(log_barrier__t=-1.0), r"log_barrier: t must be positive and finite, got t=-1\.0"),
-        (change(lagrangian__dual_lr=-1.0), "lagrangian: dual_lr must be finite and not negative"),
-        (change(network__class_path="torch.nn.Conv9d"), "torch.nn has no 'Conv9d'; did you mean Conv"),
-        (change(network=NetworkSettings("monai.networks.nets.BasicUNet", {"spatial_dims": 2}), data__size=8, data__radius=2.0), "BasicUNet cannot take images"),
+        ({"methods": ["log_barier"]}, "there is no method 'log_barier'; did you mean 'log_barrier'"),
+        ({"methods": []}, r"methods needs at least one, each once; got \[\]"),
+        ({"seeds": [1, 1]}, r"seeds needs at least one, each once; got \[1, 1\]"),
+        ({"seeds": [-1]}, "seeds must be a whole number, at least 0, got -1"),
+        ({"seeds": [2**31]}, r"seeds must be below 2\^31"),
+        ({"data__radius": 13.0}, "a disc of radius 13 does not fit an image of 24×24 pixels"),
+        ({"data__radius": 0.3}, "a disc of radius 0.3 may lie between pixels: give at least 0.707"),
+        ({"data__train": 0}, "data.train must be a whole number, at least 1, got 0"),
+        ({"data__size_slack": 1.5}, r"slack is a fraction from 0 to (below )?1, got 1\.5"),
+        ({"data__centroid_slack": 0.0}, "data.centroid_slack must be positive and finite, got centroid_slack=0.0"),
+        ({"training__epochs": 0}, "training.epochs must be a whole number, at least 1, got 0"),
+        ({"training__lr": -1.0}, r"training.lr must be positive and finite, got lr=-1\.0"),
+        ({"training__prior": 1.0}, r"training.prior is a fraction from 0 to below 1, got 1\.0"),
+        ({"log_barrier__temperature": 0.0}, r"temperature must be positive and finite, got temperature=0\.0"),
+        ({"log_barrier__t": -1.0}, r"t must be positive and finite, got t=-1\.0"),
+        ({"lagrangian__dual_lr": -1.0}, "lagrangian: dual_lr must be finite and not negative"),
+        ({"network__class_path": "torch.nn.Conv9d"}, "network.class_path: torch.nn has no 'Conv9d'; did you mean 'Conv"),
+        ({"network": NetworkSettings("monai.networks.nets.BasicUNet", {"spatial_dims": 2}), "data__size": 8, "data__radius": 2.0}, "BasicUNet cannot take images"),
+        ({"optimiser__class_path": "torch.optim.Adamm"}, "optimiser.class_path: torch.optim has no 'Adamm'; did you mean 'Adam"),
+        ({"schedule__init_args": {"gama": 1}}, "schedule.init_args: .* does not take"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_before_there_is_a_folder(
-    settings: SyntheticSettings, message: str, tmp_path: Path
+    changes: dict[str, object], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=message):
-        compare_synthetic(settings, tmp_path / "run", console=QUIET)
+    with pytest.raises((ValueError, TypeError), match=message):
+        compare(change(**changes), tmp_path / "run", console=QUIET)
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU on this machine")
 def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a GPU was asked for \(cuda\), and torch sees none"):
-        compare_synthetic(change(training__device="cuda"), tmp_path / "run", console=QUIET)
+        compare(change(training__device="cuda"), tmp_path / "run", console=QUIET)
     assert not (tmp_path / "run").exists()
 
 
@@ -327,18 +387,19 @@ def test_a_disk_that_fills_up_is_said_so(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(training.torch, "save", full)
     monkeypatch.setattr(
-        compare.shutil,
+        one_training.shutil,
         "disk_usage",
         lambda path: SimpleNamespace(free=10**9 if not list(Path(path).rglob("metrics.csv")) else 0),
     )
-    with pytest.raises(OSError, match=r"the disk of .*run is full; free some room, then go on with --resume"):
-        compare_synthetic(tiny(methods=["penalty"]), tmp_path / "run", console=QUIET)
+    message = r"the disk of .*run is full; free some room, then go on with --resume --out .*/run$"
+    with pytest.raises(OSError, match=message):
+        compare(tiny(methods=["penalty"]), tmp_path / "run", console=QUIET)
 
 
 def test_a_loss_that_explodes_is_said_so(tmp_path: Path) -> None:
     settings = change(training__lr=3e38, methods=["full_supervision"])
     with pytest.raises(ValueError, match=r"not finite"):
-        compare_synthetic(settings, tmp_path / "run", console=QUIET)
+        compare(settings, tmp_path / "run", console=QUIET)
 
 
 def test_ctrl_c_ends_with_one_message_and_resume_goes_on(tmp_path: Path) -> None:
@@ -390,19 +451,3 @@ def test_ctrl_c_ends_with_one_message_and_resume_goes_on(tmp_path: Path) -> None
     epochs = [int(row["epoch"]) for row in rows(out, "penalty")]
     assert epochs == list(range(1, len(epochs) + 1))  # it went on, and lost nothing
     assert len(epochs) > done
-
-
-@pytest.mark.parametrize("method", ["lagrangian", "relu_lagrangian", "augmented_lagrangian"])
-def test_multipliers_begin_where_the_settings_say(method: str) -> None:
-    """Seen from outside: what a limit that is broken by 2 costs before any dual step."""
-    plain = SyntheticSettings()
-    begun = replace(plain, **{method: replace(getattr(plain, method), initial=0.75)})
-    broken = torch.tensor([[2.0]])
-    costs = []
-    for settings in (plain, begun):
-        fence = training.make_fence(method, settings, samples=1)
-        assert fence is not None
-        costs.append(
-            float(fence(size=at_most(broken, 0.0), index=torch.tensor([0]) if "relu" not in method else None))
-        )
-    assert costs[1] - costs[0] == pytest.approx(0.75 * 2.0)

@@ -12,15 +12,16 @@ import SimpleITK as sitk  # noqa: N813 - everyone's habit
 import torch
 from numpy.typing import NDArray
 
-from ringfence.weak.inference import predictor as predict
+from ringfence.weak.inference import export
+from ringfence.weak.inference.export import Failure, Output, Prediction, predict_cases
 from ringfence.weak.inference.image_cases import check_channels, find_cases
 from ringfence.weak.inference.model_file import ModelCard
 from ringfence.weak.inference.overlays import COLOURS, overlay_sheet, tinted
-from ringfence.weak.inference.predictor import Failure, Output, Prediction, Predictor, predict_cases
-from ringfence.weak.prepared.prepared_set import normalised
+from ringfence.weak.inference.predictor import Predictor
+from ringfence.weak.prepared.preprocessing import Preprocessing, normalised
 from ringfence.weak.training.networks import Tempered, build_network
-from ringfence.weak.volumes.orientation import upright
-from ringfence.weak.volumes.volume import axes, read_volume
+from ringfence.weak.volumes.orientation import axes, upright
+from ringfence.weak.volumes.volume import read_volume
 
 RANDOM = np.random.default_rng(0)
 GREY = RANDOM.integers(0, 1000, (5, 12, 10)).astype(np.int16)  # z, y, x
@@ -40,7 +41,7 @@ def bright(
         network.weight.zero_()
         network.weight[1] = steep / len(channels)
         network.bias.copy_(torch.tensor([0.0, -0.5 * steep]))
-    return Tempered(network), ModelCard(path, args, channels, ("prostate",), size, patch)
+    return Tempered(network), ModelCard(path, args, channels, ("prostate",), Preprocessing(size), patch)
 
 
 def write_mhd(path: Path, voxels: NDArray) -> Path:
@@ -150,7 +151,7 @@ def test_what_is_missing_of_a_patch_is_after_the_end_as_in_training(patch: tuple
     with torch.no_grad():
         for weight in network.parameters():
             weight.normal_()
-    card = ModelCard("torch.nn.Conv3d", args, ("T2",), ("prostate",), (12, 10), patch)
+    card = ModelCard("torch.nn.Conv3d", args, ("T2",), ("prostate",), Preprocessing((12, 10)), patch)
     image = normalised(GREY)[:, None]
     answer = torch.cat(list(Predictor(network, card, device="cpu")(image, (12, 10))))
     filled = np.zeros(patch, np.float32)
@@ -170,7 +171,7 @@ def test_batches_do_not_matter(tmp_path: Path) -> None:
 
 
 def test_flips_are_averaged_and_turned_back() -> None:
-    """Against NumPy: the logit is the left neighbour, so mirroring takes the right one, and up-down changes nothing."""
+    """Against NumPy: the logit is the left neighbour, so flipping takes the right one, and up-down changes nothing."""
     network = build_network(
         "torch.nn.Conv2d", {"in_channels": 1, "out_channels": 2, "kernel_size": 3, "padding": 1}
     )
@@ -178,17 +179,19 @@ def test_flips_are_averaged_and_turned_back() -> None:
         network.weight.zero_()
         network.bias.zero_()
         network.weight[1, 0, 1, 0] = 4.0
-    card = ModelCard("torch.nn.Conv2d", {}, ("T2",), ("prostate",), (12, 10), mirrors=("left-right", "up-down"))
+    card = ModelCard(
+        "torch.nn.Conv2d", {}, ("T2",), ("prostate",), Preprocessing((12, 10)), flips=("left-right", "up-down")
+    )
     image = normalised(GREY)[:, None]
     (answer,) = Predictor(Tempered(network), card, device="cpu")(image, (12, 10))
     padded = np.pad(image[:, 0] / 255.0, ((0, 0), (0, 0), (1, 1)))
     left, right = (1 / (1 + np.exp(-4.0 * padded[:, :, at : at + 10])) for at in (0, 2))
     assert np.allclose(answer[:, 1].numpy(), (left + right) / 2, atol=1e-6)
-    for unmirrored in (
+    for unflipped in (
         Predictor(Tempered(network), card, device="cpu", flips=False),
-        Predictor(Tempered(network), replace(card, mirrors=()), device="cpu"),  # it was judged without them
+        Predictor(Tempered(network), replace(card, flips=()), device="cpu"),  # it was judged without them
     ):
-        (plain,) = unmirrored(image, (12, 10))
+        (plain,) = unflipped(image, (12, 10))
         assert np.allclose(plain[:, 1].numpy(), left, atol=1e-6)
 
 
@@ -233,7 +236,7 @@ def test_what_is_a_case(tmp_path: Path) -> None:
     }
     with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
         find_cases(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"x.txt is no volume: it should end in .mhd"):
+    with pytest.raises(ValueError, match=r"x.txt is not a volume: it should end in .mhd"):
         find_cases(tmp_path / "x.txt")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="empty holds no volumes"):
@@ -300,14 +303,14 @@ def test_weights_that_are_not_finite_are_no_answer(tmp_path: Path) -> None:
 )
 def test_nothing_is_half_written(problem: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mask is written, the probabilities cannot be: neither is left, and the work stops."""
-    written = predict.write_volume
+    written = export.write_volume
 
     def fail_later(path: Path, *rest: object) -> None:
         if "probability" in path.name:
             raise problem
         written(path, *rest)
 
-    monkeypatch.setattr(predict, "write_volume", fail_later)
+    monkeypatch.setattr(export, "write_volume", fail_later)
     source = write_mhd(tmp_path / "a.mhd", GREY)
     with pytest.raises((OSError, KeyboardInterrupt)) as stop:
         predicted(bright((12, 10)), source, tmp_path / "out", probabilities=True)
@@ -321,13 +324,13 @@ def test_a_mask_s_header_comes_after_its_data_and_after_all_else(
 ) -> None:
     """So that whoever finds CASE.mhd finds a finished case."""
     moved: list[str] = []
-    rename = predict.os.replace
+    rename = Path.replace
 
-    def watched(source: Path, target: Path) -> None:
+    def watched(source: Path, target: Path) -> Path:
         moved.append(target.name)
-        rename(source, target)
+        return rename(source, target)
 
-    monkeypatch.setattr(predict.os, "replace", watched)
+    monkeypatch.setattr(Path, "replace", watched)
     predicted(bright((12, 10)), write_mhd(tmp_path / "a.mhd", GREY), tmp_path / "out", probabilities=True)
     assert moved[2:] == ["a_prostate_probability.mhd", "a.mhd"]
     assert sorted(moved[:2]) == ["a.zraw", "a_prostate_probability.zraw"]
@@ -339,7 +342,7 @@ def test_a_gpu_finds_the_same(patch: tuple[int, int, int] | None) -> None:
     image, answers = normalised(GREY)[:, None], {}
     for device in ("cpu", "cuda"):
         network, card = bright((12, 10), patch=patch, steep=3.0)
-        predictor = Predictor(network, replace(card, mirrors=("left-right",)), device=device)
+        predictor = Predictor(network, replace(card, flips=("left-right",)), device=device)
         answers[device] = torch.cat(list(predictor(image, (24, 20)))).cpu()
     assert torch.allclose(answers["cpu"], answers["cuda"], atol=1e-3)
 
@@ -361,8 +364,8 @@ def test_only_a_new_or_empty_folder_is_written_to(tmp_path: Path) -> None:
 
 
 def test_classes_become_names_of_files_that_differ() -> None:
-    assert predict._file_names(["tumour core", "edema"]) == ["tumour-core", "edema"]
-    assert predict._file_names(["a/b", "a b"]) == ["a-b-1", "a-b-2"]
+    assert export._file_names(["tumour core", "edema"]) == ["tumour-core", "edema"]
+    assert export._file_names(["a/b", "a b"]) == ["a-b-1", "a-b-2"]
 
 
 # Pictures

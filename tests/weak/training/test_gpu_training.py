@@ -13,19 +13,19 @@ import torch
 from rich.console import Console
 
 from prepared_sets import make_prepared
-from ringfence.weak.experiments.compare import compare_synthetic
+from ringfence.weak import BoxDataSettings, SyntheticSettings, TrainSettings, compare, from_preset
 from ringfence.weak.tasks.boxes import box_task
-from ringfence.weak.tasks.discs import synthetic_task
-from ringfence.weak.training.box_settings import BoxDataSettings, BoxSettings
+from ringfence.weak.tasks.discs import disc_task
+from ringfence.weak.training.data import Batches
 from ringfence.weak.training.fit import make_module
+from ringfence.weak.training.methods import METHODS
 from ringfence.weak.training.module import WeakSegmentation
-from ringfence.weak.training.settings import METHODS, SCALES, SyntheticSettings
 
 pytestmark = pytest.mark.gpu
 
 
 def settings(**training: object) -> SyntheticSettings:
-    small = SCALES["small"]
+    small = from_preset(SyntheticSettings, "synthetic-small")
     return replace(
         small,
         data=replace(small.data, size=32, train=18, validation=5),
@@ -39,7 +39,7 @@ def rows(folder: Path, method: str) -> list[dict[str, str]]:
 
 
 def on_the_gpu(method: str) -> WeakSegmentation:
-    module = make_module(settings(), synthetic_task(settings().data, 0), method, 0).to("cuda")
+    module = make_module(settings(), disc_task(settings().data, 0), method, 0).to("cuda")
     module._trainer = SimpleNamespace(precision="32-true", current_epoch=0)
     return module.train()
 
@@ -47,7 +47,7 @@ def on_the_gpu(method: str) -> WeakSegmentation:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_replayed_step_is_the_plain_one(method: str) -> None:
     plain, graphed = on_the_gpu(method), on_the_gpu(method)
-    batches = list(plain.train_dataloader())
+    batches = list(Batches(disc_task(settings().data, 0).train, 4, seed=0, device=torch.device("cuda")))
     before = {name: tensor.clone() for name, tensor in graphed.network.state_dict().items()}
     graphed._capture(batches[0])
     for name, tensor in graphed.network.state_dict().items():
@@ -68,16 +68,15 @@ def test_a_replayed_step_is_the_plain_one(method: str) -> None:
 
 def test_a_replayed_step_on_boxes_is_the_plain_one(tmp_path: Path) -> None:
     make_prepared(tmp_path, cases=5, shape=(8, 32, 32), classes=2)
-    asked = replace(BoxSettings(), data=BoxDataSettings(str(tmp_path)))
-    asked = replace(asked, training=replace(asked.training, batch_size=8))
-    task = box_task(asked)
+    asked = TrainSettings(data=BoxDataSettings(str(tmp_path)))
+    task = box_task(asked.data, asked.constraints)
     modules = []
     for _ in range(2):
         module = make_module(asked, task, "log_barrier", 0).to("cuda").train()
         module._trainer = SimpleNamespace(precision="32-true", current_epoch=0)
-        module._varied = None  # both must see the same images
+        module.augmentation = None  # both must see the same images
         modules.append(module)
-    batches = list(modules[0].train_dataloader())
+    batches = list(Batches(task.train, 8, seed=0, device=torch.device("cuda")))
     modules[1]._capture(batches[0])
     losses = [module.training_step(batches[1], 0) for module in modules]
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-3, atol=1e-3)
@@ -92,12 +91,12 @@ def test_a_replayed_step_on_boxes_is_the_plain_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["32", "bf16"])
 def test_every_method_trains_from_graphs(tmp_path: Path, precision: str) -> None:
-    folder = compare_synthetic(settings(precision=precision), tmp_path / "run", console=Console(quiet=True)).path
+    folder = compare(settings(precision=precision), tmp_path / "run", console=Console(quiet=True)).path
     for method in METHODS:
         assert all(math.isfinite(float(row["train_loss"])) for row in rows(folder, method))
 
 
 def test_compile_is_an_option(tmp_path: Path) -> None:
     asked = replace(settings(compile=True), methods=["log_barrier"])
-    folder = compare_synthetic(asked, tmp_path / "run", console=Console(quiet=True)).path
+    folder = compare(asked, tmp_path / "run", console=Console(quiet=True)).path
     assert len(rows(folder, "log_barrier")) == 2

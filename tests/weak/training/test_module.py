@@ -1,30 +1,36 @@
-"""The module: its loss and its Dice against what one computes by hand."""
+"""The module: its loss and what it predicts, against what one computes by hand."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
-from monai.metrics.meandice import compute_dice
 from scipy import ndimage, special
 from torch import nn
+from torch.utils.data import DataLoader
 
 import ringfence as rf
-from ringfence.weak.tasks.discs import synthetic_task
-from ringfence.weak.training.module import WeakSegmentation, dice, overlap
+from ringfence.lightning import FenceCallback
+from ringfence.weak import Samples, SegmentationData
+from ringfence.weak.tasks.discs import disc_task
+from ringfence.weak.tasks.settings import DiscSettings
+from ringfence.weak.training.fit import quiet_lightning
+from ringfence.weak.training.metrics import overlap
+from ringfence.weak.training.module import WeakSegmentation
 from ringfence.weak.training.networks import Tempered
-from ringfence.weak.training.settings import DataSettings
 
-TASK = synthetic_task(DataSettings(size=24, train=6, validation=4), seed=3)
+TASK = disc_task(DiscSettings(size=24, train=6, validation=4), seed=3)
 
 
 def module(fence: rf.Method | None, unit: str = "pixels", **options: object) -> WeakSegmentation:
     torch.manual_seed(0)
     network = Tempered(nn.Conv2d(1, 2, 5, padding="same"), prior=0.05)
-    made = WeakSegmentation(network, fence, TASK.limits(unit), TASK.train, TASK.validation, **options)
+    made = WeakSegmentation(network, TASK.constraints, fence, unit=unit, measure=TASK.measure, **options)
     made._trainer = SimpleNamespace(current_epoch=0)
     return made
 
@@ -78,35 +84,35 @@ def test_dice_loss_is_its_formula_over_the_whole_batch() -> None:
     assert added.item() == pytest.approx(expected, rel=1e-4)
 
 
-def test_answers_are_means_over_mirror_images() -> None:
-    """Against NumPy, turned by hand; and what is judged is that mean."""
+def test_predictions_are_averaged_over_flips() -> None:
+    """Against NumPy, turned by hand; and what is judged is that average."""
     images = TASK.validation["image"]
-    plain, mirrored = module(rf.Penalty()), module(rf.Penalty(), mirrors=(-1, -2))
+    plain, flipped = module(rf.Penalty()), module(rf.Penalty(), flips=(-1, -2))
     with torch.no_grad():
         turned = [
             np.flip(special.softmax(plain(images.flip(axes)).double().numpy(), axis=1), axes)
             for axes in ((), (-1,), (-2,), (-2, -1))
         ]
-        found = mirrored.answer(images)
-        assert torch.equal(plain.answer(images), plain(images))
+        found = flipped.predicted(images)
+        assert torch.equal(plain.predicted(images), plain(images))
     np.testing.assert_allclose(found.exp().numpy(), np.mean(turned, axis=0), rtol=1e-4)
-    mirrored.validation_step(TASK.validation | {"index": torch.arange(4)}, 0)
-    assert torch.equal(mirrored._overlaps[0], overlap(found, TASK.validation["mask"]))
+    flipped.validation_step(TASK.validation | {"index": torch.arange(4)}, 0)
+    assert torch.equal(flipped.measures["dice"].overlaps[0], overlap(found, TASK.validation["mask"]))
 
 
-def test_a_certain_answer_is_still_finite() -> None:
-    certain = module(rf.Penalty(), mirrors=(-1,))
+def test_a_certain_prediction_is_still_finite() -> None:
+    certain = module(rf.Penalty(), flips=(-1,))
     with torch.no_grad():
         certain.network.temperature.fill_(1e-4)
-        assert bool(certain.answer(TASK.validation["image"]).isfinite().all())
+        assert bool(certain.predicted(TASK.validation["image"]).isfinite().all())
 
 
-def test_masks_and_limits_add_up() -> None:
+def test_masks_and_constraints_add_up() -> None:
     batch = TASK.train | {"index": torch.arange(6)}
-    limits = module(rf.Penalty()).training_step(batch, 0)
+    constraints = module(rf.Penalty()).training_step(batch, 0)
     masks = module(None, supervised=True).training_step(batch, 0)
     both = module(rf.Penalty(), supervised=True).training_step(batch, 0)
-    torch.testing.assert_close(both, limits + masks)
+    torch.testing.assert_close(both, constraints + masks)
 
 
 def test_a_module_with_nothing_to_learn_from_is_refused() -> None:
@@ -114,41 +120,66 @@ def test_a_module_with_nothing_to_learn_from_is_refused() -> None:
         module(None)
 
 
-def test_dice_against_its_formula() -> None:
-    logits = torch.randn(5, 3, 6, 7)
-    labels = torch.randint(0, 3, (5, 6, 7))
-    masks = torch.stack([labels == 1, labels == 2], dim=1)
-    scores = dice(overlap(logits, masks))
-    found = logits.argmax(dim=1)
-    for row in range(5):
-        for place, name in enumerate((1, 2)):
-            p, y = (found[row] == name).numpy(), (labels[row] == name).numpy()
-            assert scores[row, place].item() == pytest.approx(2 * (p & y).sum() / (p.sum() + y.sum()))
-
-
-def test_dice_of_empty_masks() -> None:
-    empty, full = torch.zeros(1, 1, 4, 4, dtype=torch.bool), torch.ones(1, 1, 4, 4, dtype=torch.bool)
-    nothing = torch.tensor([1.0, 0.0]).view(1, 2, 1, 1).expand(1, 2, 4, 4)
-    assert dice(overlap(nothing, empty)).item() == 1.0
-    assert dice(overlap(nothing, full)).item() == 0.0
-    assert dice(overlap(nothing.flip(1), empty)).item() == 0.0
-
-
-def test_dice_of_patients_is_that_of_their_whole_volumes() -> None:
-    """Against MONAI's, on the stacked slices."""
-    logits, masks = torch.randn(7, 3, 6, 5), torch.rand(7, 2, 6, 5) < 0.4
-    case = torch.tensor([0, 0, 0, -2, 2, 2, 2])  # nobody judges the case of the fourth row
-    judged = torch.rand(7, 6, 5) < 0.9
-    scores = dice(overlap(logits, masks, judged), case)
-    labels = logits.argmax(dim=1)
-    assert len(scores) == 2
-    for number, rows in ((0, slice(0, 3)), (1, slice(4, 7))):
-        for place in (0, 1):
-            found = ((labels[rows] == 1 + place) & judged[rows]).float()[None, None]
-            true = (masks[rows, place] & judged[rows]).float()[None, None]
-            assert scores[number, place].item() == pytest.approx(compute_dice(found, true).item(), rel=1e-6)
-
-
 def test_masks_are_not_even_at_hand_without_supervision() -> None:
-    assert "mask" not in next(iter(module(rf.Penalty()).train_dataloader()))
-    assert "mask" in next(iter(module(None, supervised=True).train_dataloader()))
+    assert "mask" not in next(iter(SegmentationData(TASK).train_dataloader()))
+    assert "mask" in next(iter(SegmentationData(TASK, masks=True).train_dataloader()))
+
+
+def test_images_are_bytes_or_floats_up_to_one() -> None:
+    images = TASK.train["image"]
+    made = module(rf.Penalty())
+    torch.testing.assert_close(made(images), made(images.float() / 255.0))
+
+
+def trained(tmp_path: Path, fence: rf.Method, **data: object) -> dict[str, float]:
+    """Two epochs in a Trainer of one's own, with the callback and nothing else of ours."""
+    torch.manual_seed(0)
+    made = WeakSegmentation(nn.Conv2d(1, 2, 5, padding="same"), TASK.constraints, fence, seed=0)
+    with quiet_lightning():
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            max_epochs=2,
+            callbacks=[FenceCallback()],
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            log_every_n_steps=1,
+            default_root_dir=tmp_path,
+        )
+        trainer.fit(made, **data)
+    return {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+
+@pytest.mark.filterwarnings("ignore:The '(train|val)_dataloader' does not have many workers")
+def test_ones_own_loader_and_trainer_do_as_well(tmp_path: Path) -> None:
+    """A plain DataLoader of ``Samples``, a plain network, no DataModule: the same numbers as with ours, unshuffled."""
+    fence = rf.Lagrangian(0.1, samples=6, reduction="batchmean")
+    loaders = {
+        "train_dataloaders": DataLoader(Samples(TASK.train), batch_size=3),
+        "val_dataloaders": DataLoader(Samples(TASK.validation), batch_size=4),
+    }
+    found = trained(tmp_path, fence, **loaders)
+    assert {"train_loss", "dice", "fence/satisfaction", "fence/satisfaction/size", "temperature"} <= found.keys()
+    assert fence.multipliers["size"].shape[0] == 6
+    assert float(fence.multipliers["size"].max()) > 0.0  # it was stepped
+    data = SegmentationData(TASK, batch_size=3)
+    ordered = data.train_dataloader()
+    ordered._seed = None
+    data.train_dataloader = lambda: ordered
+    ours = trained(tmp_path, rf.Lagrangian(0.1, samples=6, reduction="batchmean"), datamodule=data)
+    assert ours == pytest.approx(found, rel=1e-4, nan_ok=True)
+
+
+def test_a_measure_that_nobody_updated_logs_nothing() -> None:
+    made = module(rf.Penalty())
+    logged: list[str] = []
+    made.log = lambda name, value: logged.append(name)
+    made.log_dict = lambda values: logged.extend(values)
+    made.on_validation_epoch_end()
+    assert logged == []
+    batch = {name: tensor for name, tensor in TASK.validation.items() if name != "mask"}
+    made.validation_step(batch | {"index": torch.arange(4)}, 0)  # somebody has no masks at all
+    made.on_validation_epoch_end()
+    assert "dice" not in logged
+    assert "fence/mean_multiplier/size" in logged

@@ -44,7 +44,7 @@ def test_the_temperature_divides_the_network_but_not_the_prior() -> None:
 
 @pytest.mark.parametrize(("classes", "prior"), [(1, 0.0), (1, 1.0), (1, -0.1), (3, 0.4)])
 def test_an_impossible_prior_is_refused(classes: int, prior: float) -> None:
-    with pytest.raises(ValueError, match="must be a share between 0 and 1"):
+    with pytest.raises(ValueError, match="must be a fraction between 0 and 1"):
         Tempered(Flat(0.0, 0.0), classes, prior)
 
 
@@ -75,14 +75,14 @@ def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("class_path", "arguments", "message"),
     [
-        ("UNet", {}, "'UNet' needs its module, as in monai.networks.nets.UNet"),
+        ("UNet", {}, "network.class_path: 'UNet' needs its module, as in my_module.MyClass"),
         ("nowhere.UNet", {}, "there is no module 'nowhere' for 'nowhere.UNet'"),
-        ("monai.networks.nets.BasicUnett", {}, r"monai.networks.nets has no 'BasicUnett'; did you mean BasicU"),
-        ("math.sqrt", {}, "'math.sqrt' is not a torch.nn.Module"),
+        ("monai.networks.nets.BasicUnett", {}, r"monai.networks.nets has no 'BasicUnett'; did you mean 'BasicU"),
+        ("math.sqrt", {}, "'math.sqrt' is not a torch.nn.*Module"),
         (
             "torch.nn.Conv2d",
             {"channels": 3},
-            r"torch.nn.Conv2d does not take \{'channels': 3\}: .*\nIt takes: in_channels, out_ch",
+            r"network.init_args: torch.nn.Conv2d does not take \{'channels': 3\}: .*\nIt takes: in_channels, out_ch",
         ),
     ],
 )

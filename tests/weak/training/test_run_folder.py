@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -106,26 +104,37 @@ def test_each_session_of_a_run_says_where_it_ran(tmp_path: Path) -> None:
     assert len(json.loads((folder.path / "environment.json").read_text())["resumed"]) == 1
 
 
+HOLDER = """
+import sys
+from pathlib import Path
+from ringfence.weak.training.run_folder import run_in
+with run_in(Path(sys.argv[1]), {"a": 1}, resume=True):
+    print("mine", flush=True)
+    input()
+"""
+
+
 def test_nobody_else_trains_in_a_folder_meanwhile(tmp_path: Path) -> None:
-    path, here = tmp_path / "run", platform.node()
-    with run_in(path, CONFIG, resume=False):
-        assert (path / LOCK).read_text().split() == [str(os.getpid()), here]
+    path, config = tmp_path / "run", {"a": 1}
+    with run_in(path, config, resume=False):
+        assert (path / LOCK).exists()
     assert not (path / LOCK).exists()
-    noted = (path / "environment.json").read_text()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        (path / LOCK).write_text(f"{other.pid} {here}")
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "mine\n"
+        noted = (path / "environment.json").read_text()
         with (
-            pytest.raises(
-                FileExistsError, match=rf"run is being trained in by process {other.pid} on {here}: wait"
-            ),
-            run_in(path, CONFIG, resume=True),
+            pytest.raises(FileExistsError, match=r"run is being trained in by another process: wait until it has"),
+            run_in(path, config, resume=True),
         ):
             pass
         assert (path / "environment.json").read_text() == noted
-        other.communicate(b"\n")
-    with run_in(path, CONFIG, resume=True) as folder:  # it is gone
+        other.kill()  # without a chance to tidy up
+    assert (path / LOCK).exists()
+    with run_in(path, config, resume=True) as folder:  # what is left behind locks nothing
         assert folder.path == path
-    with pytest.raises(FileNotFoundError, match="holds no run"), run_in(tmp_path / "none", CONFIG, resume=True):
+    with pytest.raises(FileNotFoundError, match="holds no run"), run_in(tmp_path / "none", config, resume=True):
         pass
     assert not (tmp_path / "none").exists()
 

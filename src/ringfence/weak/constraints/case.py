@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ringfence.segmentation.boxes import covered
 from ringfence.weak.annotations import BoxAnnotation, boxes_from_masks, place_boxes, place_volume_boxes
 from ringfence.weak.prepared.prepared_set import Case
 
@@ -61,6 +62,13 @@ class CaseSamples:
         if not self.drawn:
             raise ValueError(f"{self.name} has neither a mask nor a box: give boxes by data.boxes")
         return boxes_from_masks(self.mask, self.margin, self.smallest)
+
+    @cached_property
+    def boxed_mask(self) -> Tensor:
+        """The mask without the parts that are too small for a box: where there is none, nothing is to be found."""
+        if self.smallest == 1 or self.annotated or not self.drawn:
+            return self.mask
+        return self.mask & covered(self.boxes, self.mask.shape[2:])
 
     @property
     def margins(self) -> Tensor:

@@ -46,7 +46,8 @@ class Centroid(Constraint):
 
     def targets(self, case: CaseSamples) -> dict[str, Tensor]:
         """``centroid_low`` and ``centroid_high``, float32 ``[N, K, axes]``: infinite where nothing is known."""
-        low, high = centroid_bounds(case.mask, self.slack)  # infinite of an empty mask, also of one never drawn
+        mask = case.boxed_mask if self.boxed else case.mask
+        low, high = centroid_bounds(mask, self.slack)  # infinite of an empty mask, also of one never drawn
         return {"centroid_low": low, "centroid_high": high} | (box_targets(case) if self.boxed else {})
 
     def moved(self, targets: Targets, motion: Motion) -> dict[str, Tensor]:

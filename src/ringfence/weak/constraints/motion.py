@@ -29,7 +29,7 @@ class Motion:
     middle: Tensor
     centre: Tensor
     window: Tensor
-    _boxes: dict[int, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict, compare=False, repr=False)
+    _boxes: dict[tuple[int, int], tuple[Tensor, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def resampled(cls, scale: Tensor, shift: Tensor, size: Sequence[int]) -> Motion:
@@ -69,12 +69,15 @@ class Motion:
         other axis; strips beyond the window are simply gone. Asked again about the same boxes (several constraints
         read them), it answers with the same tensors.
         """
-        if id(boxes) not in self._boxes:
+        known = id(boxes), id(whole)
+        if known not in self._boxes:
             # a pixel belongs to the box if its centre does
             moved = (self.intervals(boxes) - 0.5).ceil().long()
             there = (boxes[..., 1] > boxes[..., 0]).all(dim=-1)
-            self._boxes[id(boxes)] = (boxes, *self._cut(moved * there[..., None, None], whole))
-        return self._boxes[id(boxes)][1:]
+            # both are kept, so that no other tensor has their ids
+            self._boxes[known] = (*self._cut(moved * there[..., None, None], whole), boxes, whole)
+        inside, still_whole, *_ = self._boxes[known]
+        return inside, still_whole
 
     def _cut(self, boxes: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
         inside = torch.minimum(boxes.clamp(min=0), self.window.unsqueeze(-1))

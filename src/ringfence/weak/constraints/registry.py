@@ -60,9 +60,11 @@ def _made(name: str, settings: Any) -> Constraint:
     known = settings_of(kind)
     for argument in arguments:
         if argument not in known and not _takes_any(kind):
-            raise ValueError(f"{where}: {kind.__name__} has no setting '{argument}'; {hint(argument, known)}")
+            hinted = hint(argument, known) if known else f"{kind.__name__} has none"
+            raise ValueError(f"{where}.{argument}: there is no such setting; {hinted}")
+    ours = kinds().get(kind.kind) is kind  # whose messages begin with the setting
     try:
-        with inside(f"{where}."):
+        with inside(f"{where}." if ours else f"{where}: "):
             return kind(**arguments)
     except (ValueError, TypeError):
         raise

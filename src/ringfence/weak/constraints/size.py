@@ -35,7 +35,8 @@ class Bounds(NamedTuple):
 class Size(Constraint):
     """low <= V <= high with V = Σ_p s_p, of all objects of a class together.
 
-    In relative units it is measured in the middle of its bounds (in the one there is, if there is one).
+    In relative units it is measured in the middle of its bounds (in the one there is, if there is one; in the image
+    where nothing may be).
     """
 
     kind: ClassVar[str] = "size"
@@ -48,7 +49,7 @@ class Size(Constraint):
 
     def __post_init__(self) -> None:
         if (self.slack is None) == (self.file is None):
-            raise ValueError(f"give slack or file, one of the two; got slack {self.slack} and file {self.file}")
+            raise ValueError(f"slack or file: give one of the two, got slack {self.slack} and file {self.file}")
         if self.slack is not None and not_negative("slack", self.slack) > 1.0:
             raise ValueError(f"slack is a fraction from 0 to 1, got {self.slack}")
 
@@ -79,9 +80,9 @@ class Size(Constraint):
         low, high = targets["size_low"], targets["size_high"]
         scale: Tensor | float = 1.0
         if unit == "relative":
-            middle = (low + high) / 2
-            one = torch.where(low.isfinite() & (low > 0), low, torch.where(high.isfinite(), high, 1.0))
-            scale = torch.where(middle.isfinite() & (middle > 0), middle, one.clamp(min=1.0))
+            scale = torch.full_like(low, region.probabilities[0, 0].numel())
+            for size in (high, low, (low + high) / 2):  # the last that is a size
+                scale = torch.where(size.isfinite() & (size > 0), size, scale)
         return between(region.size, low, high, mask=uncut(targets) if self.boxed else None, scale=scale)
 
     @property
@@ -91,7 +92,7 @@ class Size(Constraint):
 
     def _bounds(self, case: CaseSamples) -> Bounds:
         if self.slack is not None:
-            bounds = size_bounds(case.mask, self.slack)
+            bounds = size_bounds(case.boxed_mask if self.boxed else case.mask, self.slack)
             if case.drawn:
                 return bounds
             return Bounds(torch.full_like(bounds.low, -torch.inf), torch.full_like(bounds.high, torch.inf))

@@ -37,7 +37,7 @@ class SlantedStrips(OnBoxes):
 
     def __post_init__(self) -> None:
         whole_number("width", self.width)
-        angles = tuple(self.angles)
+        angles = tuple(self.angles) if isinstance(self.angles, Sequence) else ()
         if not angles or not all(is_number(angle) and 0.0 < abs(angle) <= 45.0 for angle in angles):
             raise ValueError(f"angles are degrees from -45 to 45, without 0 (that is strips), got {self.angles}")
         object.__setattr__(self, "angles", angles)

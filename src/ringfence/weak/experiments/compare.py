@@ -14,7 +14,8 @@ from ringfence.weak.experiments.one_training import (
     check_methods,
     checked_box_task,
     checked_network,
-    console_or_default,
+    console_for,
+    full_disk_named,
     say_unjudged,
     train_one,
 )
@@ -32,6 +33,7 @@ def compare(
     out: str | Path,
     *,
     resume: bool = False,
+    progress: bool = True,
     console: Console | None = None,
 ) -> RunFolder:
     """Train every method with every seed; metrics, predictions and models go to ``out``.
@@ -40,6 +42,7 @@ def compare(
         settings: what to do: on two-disc images, or from the boxes of a prepared set.
         out: a new folder, or with ``resume`` that of an interrupted run.
         resume: go on where that run stopped, or with more methods or seeds.
+        progress: show it.
         console: where progress is shown; default: stderr.
 
     Returns:
@@ -50,18 +53,20 @@ def compare(
         check_methods(settings, methods)
         # impossible sizes are refused before a folder is made
         example, about = disc_task(replace(settings.data, train=1, validation=1), seed=0), {"task": "synthetic"}
+        settings = settings.lasting(settings.data.train)
         data = settings.data
 
         def task_of(seed: int) -> Task:
             return disc_task(data, seed)
     else:
         example, prepared = checked_box_task(settings, methods)
+        settings = settings.lasting(len(example.train["image"]))
         about = about_data(settings, example, prepared)
 
         def task_of(seed: int) -> Task:
             return example
 
-    return _compare(settings, Path(out), example, task_of, about, resume, console_or_default(console))
+    return _compare(settings, Path(out), example, task_of, about, resume, console_for(progress, console))
 
 
 def _compare(
@@ -91,8 +96,9 @@ def _compare(
     check_room(out, bytes_needed(example, network, left))
     task, drawn = None, None
     with (
+        full_disk_named(out),
         run_in(out, as_config(settings), resume, about) as folder,
-        ProgressBars(console, len(trainings), settings.training.epochs) as bars,
+        ProgressBars(console, len(trainings), settings.training.length) as bars,
     ):
         say_unjudged(example, bars)
         for seed, method in trainings:

@@ -33,15 +33,14 @@ ALMOST_FULL: Final = 1_000_000
 
 def train_one(settings: FitSettings, task: Task, method: str, seed: int, run: OneRun, bars: ProgressBars) -> None:
     """Train one method with one seed into its folder, and write what came out."""
-    with _full_disk_named(run.path):
-        module, history = fit(settings, task, method, seed, run, bars)
-        last = history.rows[-1]
-        keep_outputs(module, task, settings, method, run.path)
-        run.finish({"method": method, "seed": seed, "epochs": settings.training.epochs, "last_epoch": last})
+    module, history = fit(settings, task, method, seed, run, bars)
+    last = history.rows[-1]
+    keep_outputs(module, task, settings, method, run.path)
+    run.finish({"method": method, "seed": seed, "epochs": settings.training.length, "last_epoch": last})
     seconds = sum(row["seconds_train"] + row["seconds_validation"] for row in history.rows)
     dice = last.get("dice", math.nan)
     score = "?" if math.isnan(dice) else f"{dice:.3f}"
-    epochs = settings.training.epochs
+    epochs = settings.training.length
     bars.say(
         f"{title(seed, method):<32} DSC {score}, constraints satisfied {last['satisfaction']:.1%}, "
         f"{epochs} epoch{'s' * (epochs > 1)} in {seconds:.0f} s"
@@ -68,14 +67,14 @@ def check_methods(settings: ExperimentSettings, methods: Sequence[str]) -> None:
     for method in methods:
         with inside(f"{method}: "):
             own = settings.method_settings[method]
-            own.make(Setup(1, settings.training.epochs, list(getattr(own, "weights", {}))))
+            own.make(Setup(1, settings.training.length, list(getattr(own, "weights", {}))))
 
 
 def checked_network(settings: FitSettings, task: Task) -> nn.Module:
     """The network, if it fits the task's images, and if the optimiser and the device are there."""
     training = settings.training
     choose_accelerator(training.device)
-    check_optimiser(settings.optimiser, settings.schedule, training.lr, training.epochs)
+    check_optimiser(settings.optimiser, settings.schedule, training.lr, training.length)
     network = build_network(settings.network.class_path, network_arguments(settings, task))
     check_network(network, torch.zeros(len(task.channels), *task.space), 1 + len(task.classes))
     Tempered(network, len(task.classes), training.prior)  # refuses a prior that cannot be
@@ -99,13 +98,13 @@ def say_unjudged(task: Task, bars: ProgressBars) -> None:
         bars.say("No case for validation has a mask: constraints are counted, and there is no Dice.")
 
 
-def console_or_default(console: Console | None) -> Console:
-    """Where progress is shown."""
-    return console or Console(stderr=True)
+def console_for(progress: bool, console: Console | None) -> Console:
+    """Where progress is shown, if it is."""
+    return (console or Console(stderr=True)) if progress else Console(quiet=True)
 
 
 @contextmanager
-def _full_disk_named(path: Path) -> Iterator[None]:
+def full_disk_named(path: Path) -> Iterator[None]:
     """torch says "unexpected pos" and Lightning the same when a disk is full: say what it is."""
     try:
         yield

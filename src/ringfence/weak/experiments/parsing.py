@@ -25,6 +25,8 @@ Settings = TypeVar("Settings")
 RENAMED = {
     "limits": "limits are constraints, as in --constraints.strips.width 5 (docs/constraints.md)",
     "scale": "scales are presets, as in --preset synthetic-paper",
+    "training.schedule": "it is a class, as in --schedule.class_path null for a constant rate",
+    "data.sizes": "it is a constraint's, as in --constraints.size.file sizes.csv",
 }
 """Options of older versions, and what to write instead."""
 
@@ -51,11 +53,18 @@ def settings_parser(
         exit_on_error=False,
         allow_abbrev=False,
         usage=f"{prog} {words}",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=_Formatter,
     )
     parser.add_argument("--config", action="config", help="a YAML file with any of these options")
     _add_fields(parser, parser, defaults, "")
     return parser
+
+
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Defaults after the help, unless the help says what happens by default."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if "default:" in (action.help or "") else super()._get_help_string(action)
 
 
 def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
@@ -140,8 +149,9 @@ def explained(message: str, known: Sequence[str]) -> str:
     )
     if unknown:
         name = ".".join(unknown.groups())
-        if name.partition(".")[0] in RENAMED:
-            return f"there is no option '{name}' any more: {RENAMED[name.partition('.')[0]]}"
+        for old in (name, name.partition(".")[0]):
+            if old in RENAMED:
+                return f"there is no option '{name}' any more: {RENAMED[old]}"
         near = nearest(name.replace("-", "_"), known, 0.5)
         if not near:  # perhaps the right word at another level
             same = [option for option in known if option.rpartition(".")[2] == name.rpartition(".")[2]]
@@ -178,7 +188,7 @@ def _add_fields(parser: ArgumentParser, group: Any, defaults: Any, prefix: str) 
             inner = parser.add_argument_group(_title(value))
             _add_fields(parser, inner, value, f"{prefix}{field.name}.")
             continue
-        options: dict[str, Any] = {"type": kind, "default": value, "help": field.metadata["help"]}
+        options: dict[str, Any] = {"type": kind, "default": value, "help": field.metadata.get("help", "")}
         listed = _list_of(kind)
         if listed is not None:  # `--seeds 0 1 2` on the command line, a list in YAML
             options |= {"type": listed, "nargs": "+"}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from ringfence.hints import nearest
 from ringfence.weak.experiments.parsing import parse, settings_from, settings_parser
+from ringfence.weak.experiments.settings import ExperimentSettings
 
-Settings = TypeVar("Settings")
+Settings = TypeVar("Settings", bound=ExperimentSettings)
+BESIDE: Final = ("preset", "out", "resume")
+"""What a command's file may say beside settings."""
 
 
 def preset_names() -> list[str]:
@@ -32,14 +36,36 @@ def preset_file(name: str) -> Path:
     return file
 
 
-def from_preset(kind: type[Settings], name: str) -> Settings:
-    """Settings of a preset, as ``from_preset(TrainSettings, "boxes")``; what it does not say has its default."""
-    return from_file(kind, preset_file(name))
+def from_preset(kind: type[Settings], name: str, changes: Mapping[str, Any] | None = None) -> Settings:
+    """Settings of a preset: ``from_preset(TrainSettings, "boxes", {"training.epochs": 10})``.
+
+    Args:
+        kind: TrainSettings, BoxCompareSettings or SyntheticSettings.
+        name: of the preset.
+        changes: other values, by their dotted names.
+    """
+    return _read(kind, preset_file(name), kind()).changed(changes or {})
 
 
-def from_file(kind: type[Settings], file: str | Path) -> Settings:
-    """Settings of a YAML file; what it does not say has its default."""
-    parser = settings_parser("settings", "", kind())
+def from_file(kind: type[Settings], file: str | Path, changes: Mapping[str, Any] | None = None) -> Settings:
+    """Settings of a YAML file, as the command reads it: what it does not say is its preset's (``preset: NAME``).
+
+    Args:
+        kind: as for ``from_preset``.
+        file: the file; also one that ``--print_config`` wrote.
+        changes: other values, by their dotted names.
+    """
+    import yaml
+
+    content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    named = content.get("preset") if isinstance(content, dict) else None
+    return _read(kind, Path(file), from_preset(kind, named or kind.preset)).changed(changes or {})
+
+
+def _read(kind: type[Settings], file: Path, defaults: Settings) -> Settings:
+    parser = settings_parser("settings", "", defaults)
+    for name in BESIDE:
+        parser.add_argument(f"--{name}", type=Any, default=None)
     return settings_from(kind, parse(parser, ["--config", str(file)]))
 
 

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from ringfence.hints import hint
 from ringfence.numbers import whole_number
 from ringfence.options import option
 from ringfence.weak.tasks.settings import BoxDataSettings, DiscSettings
@@ -18,6 +20,9 @@ from ringfence.weak.training.settings import (
     TrainingSettings,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 BOX_CONSTRAINTS: Final[dict[str, Any]] = {"strips": {}, "outside": {}, "box_size": {}}
 """The paper's three."""
 
@@ -25,6 +30,9 @@ BOX_CONSTRAINTS: Final[dict[str, Any]] = {"strips": {}, "outside": {}, "box_size
 @dataclass(frozen=True)
 class ExperimentSettings:
     """The network, how it trains, and each method's own settings."""
+
+    preset: ClassVar[str]
+    """What files and commands begin from that name no preset."""
 
     network: NetworkSettings = field(default_factory=NetworkSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
@@ -38,6 +46,22 @@ class ExperimentSettings:
         # methods that were left out, or registered since, have their defaults
         missing = {name: kind() for name, kind in METHODS.items() if name not in self.method_settings}
         object.__setattr__(self, "method_settings", {**self.method_settings, **missing})
+
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """The same, but for settings by their dotted names: ``settings.changed({"training.epochs": 10})``."""
+        settings = self
+        for name, value in changes.items():
+            settings = _changed(settings, name, name, value)
+        return settings
+
+    def lasting(self, samples: int) -> Self:
+        """The same, with the number of epochs that so many training images make."""
+        return replace(self, training=self.training.lasting(samples))
+
+    def with_method(self, name: str, **changes: Any) -> Self:
+        """The same, but for some settings of one method: ``settings.with_method("log_barrier", t=0.5)``."""
+        own = replace(self.method_settings[method_named(name)], **changes)
+        return replace(self, method_settings={**self.method_settings, own.name: own})
 
 
 @dataclass(frozen=True)
@@ -68,6 +92,8 @@ class CompareSettings(ExperimentSettings):
 class SyntheticSettings(CompareSettings):
     """Everything `ringfence compare synthetic` can be told."""
 
+    preset: ClassVar[str] = "synthetic-small"
+
     data: DiscSettings = field(default_factory=DiscSettings)
 
     @property
@@ -79,6 +105,8 @@ class SyntheticSettings(CompareSettings):
 @dataclass(frozen=True)
 class BoxSettings(ExperimentSettings):
     """Everything about training from boxes."""
+
+    preset: ClassVar[str] = "boxes"
 
     data: BoxDataSettings = field(default_factory=BoxDataSettings)
     constraints: dict[str, Any] = option(
@@ -127,6 +155,21 @@ class TrainSettings(BoxSettings):
     def method_name(self) -> str:
         """The method by its name in the registry."""
         return method_named(self.method)
+
+
+def _changed(settings: Any, name: str, rest: str, value: Any) -> Any:
+    """Settings with another value at a dotted name; ``rest`` is what is left of the name."""
+    first, _, rest = rest.partition(".")
+    if isinstance(settings, Mapping):
+        return {**settings, first: _changed(settings.get(first) or {}, name, rest, value) if rest else value}
+    if isinstance(settings, ExperimentSettings) and first in METHODS and rest:
+        own = _changed(settings.method_settings[first], name, rest, value)
+        return replace(settings, method_settings={**settings.method_settings, first: own})
+    known = [one.name for one in fields(settings)] if is_dataclass(settings) else []
+    if first not in known:
+        raise ValueError(f"there is no setting '{name}'; {hint(first, known)}")
+    changed = _changed(getattr(settings, first), name, rest, value) if rest else value
+    return replace(settings, **{first: changed})
 
 
 def _check_seed(name: str, seed: int) -> None:

@@ -11,7 +11,8 @@ from ringfence.weak.experiments.one_training import (
     about_data,
     checked_box_task,
     checked_network,
-    console_or_default,
+    console_for,
+    full_disk_named,
     say_unjudged,
     train_one,
 )
@@ -24,7 +25,12 @@ from ringfence.weak.training.run_folder import OneRun, run_in
 
 
 def train(
-    settings: TrainSettings, out: str | Path, *, resume: bool = False, console: Console | None = None
+    settings: TrainSettings,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    progress: bool = True,
+    console: Console | None = None,
 ) -> Trained:
     """Train one model from the boxes of a prepared set.
 
@@ -32,6 +38,7 @@ def train(
         settings: what to do; ``from_preset(TrainSettings, "boxes")`` to begin from.
         out: a new folder, or with ``resume`` that of an interrupted training.
         resume: go on where that training stopped.
+        progress: show it.
         console: where progress is shown; default: stderr.
 
     Returns:
@@ -39,12 +46,14 @@ def train(
     """
     method, out = settings.method_name, Path(out)
     task, prepared = checked_box_task(settings, [method])
+    settings = settings.lasting(len(task.train["image"]))
     network = checked_network(settings, task)
     run = OneRun(out)
     check_room(out, bytes_needed(task, network, int(not run.finished)))
     with (
+        full_disk_named(out),
         run_in(out, as_config(settings), resume, about_data(settings, task, prepared)),
-        ProgressBars(console_or_default(console), 1, settings.training.epochs) as bars,
+        ProgressBars(console_for(progress, console), 1, settings.training.length) as bars,
     ):
         say_unjudged(task, bars)
         if run.finished:

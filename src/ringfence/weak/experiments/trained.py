@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringfence.weak.inference.model_file import MODEL
 from ringfence.weak.training.run_folder import METRICS
@@ -27,6 +27,9 @@ class Trained:
 
     path: Path
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path))
+
     @property
     def model_file(self) -> Path:
         """The model, for ``load_model`` and `ringfence predict`."""
@@ -41,11 +44,11 @@ class Trained:
                 for row in csv.DictReader(lines)
             ]
 
-    def load(self, trust: str | None = None) -> Model:
-        """The model, ready to predict; ``trust`` as for ``load_model``."""
+    def load(self, **options: Any) -> Model:
+        """The model, ready to predict; options as for ``load_model``."""
         from ringfence.weak.inference.model import load_model
 
-        return load_model(self.model_file, trust=trust)
+        return load_model(self.model_file, **options)
 
     def __str__(self) -> str:
         last = self.history[-1]

@@ -184,7 +184,7 @@ def _write(
             if out.overlays:
                 _draw(part / f"{case.name}.png", case.name, card, volume, grey, mask)
             for file in sorted(part.iterdir(), key=lambda one: (one.name == final.name, one.suffix == ".mhd")):
-                os.replace(file, out.folder / file.name)
+                file.replace(out.folder / file.name)
     except (OSError, RuntimeError) as error:  # SimpleITK's: the last line of it says why
         reason = str(error).strip().splitlines()[-1]
         raise OSError(f"{final} cannot be written: {reason}") from error
@@ -232,13 +232,18 @@ class Predictions:
         """How many there are in all."""
         return self.before + len(self.made) + len(self.failed)
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """What was found in each case, and how many are done."""
         width = max((len(one.name) for one in self.made), default=0)
         lines = [f"  {one.name:<{width}}  {one.found}" for one in self.made]
         earlier = f", {self.before} of them before" if self.before else ""
         done = f"{self.before + len(self.made)} of {self.cases} cases segmented in {self.folder}{earlier}"
+        return "\n".join([*lines, done])
+
+    def __str__(self) -> str:
         failed = [f"  {one.name}: {one.reason}" for one in self.failed]
-        return "\n".join([*lines, done, *(["failed:", *failed] if failed else [])])
+        return "\n".join([self.summary, *(["failed:", *failed] if failed else [])])
 
     __repr__ = __str__
 

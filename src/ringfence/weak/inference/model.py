@@ -115,8 +115,11 @@ class Model:
                 ", with channels first" if channels > 1 else ""
             )
             raise ValueError(f"image is {list(image.shape)}; this model takes {names}: {shapes}")
-        if image.dtype.kind not in "iufb" or not bool(np.isfinite(image).all()):
+        if image.dtype.kind not in "iufb":
+            raise ValueError(f"image must be finite real numbers, got {image.dtype}")
+        if not bool(np.isfinite(image).all()):
             raise ValueError(f"image must be finite real numbers, got {image.dtype} with NaN or infinities")
+        image = image.astype(np.uint8) if image.dtype == bool else image
         maps = image if several else image[None]
         single = maps.ndim == 3
         maps = maps[:, None] if single else maps

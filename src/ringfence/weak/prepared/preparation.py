@@ -8,7 +8,7 @@ from ringfence.weak.prepared.prepared_set import PreparedSet
 from ringfence.weak.prepared.summary import as_html, as_text, counted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Preparation:
     """A prepared set, and how it went. As text or in a notebook: cases, splits, size, classes, folder.
 
@@ -29,6 +29,8 @@ class Preparation:
         if self.failures:
             text += "\n".join(["\nleft out:", *(f"  {line}" for line in self.failures)])
         return text
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         rows = self.prepared.rows(self.split)

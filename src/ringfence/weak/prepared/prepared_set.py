@@ -54,7 +54,7 @@ class Case:
     masked: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PreparedSet:
     """What ``ringfence prepare`` wrote.
 
@@ -139,6 +139,8 @@ class PreparedSet:
 
     def __str__(self) -> str:
         return as_text(self._title(), self.rows())
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return as_html(self._title(), self.rows())

@@ -11,6 +11,7 @@ from ringfence.options import inside
 from ringfence.weak.annotations import read_boxes
 from ringfence.weak.constraints.constraint import TaskFacts
 from ringfence.weak.constraints.registry import make_constraints
+from ringfence.weak.constraints.strips import Strips
 from ringfence.weak.prepared.prepared_set import PreparedSet, read_prepared
 from ringfence.weak.tasks.samples import Patch, Reader, Rows, check_memory
 from ringfence.weak.tasks.settings import BoxDataSettings
@@ -49,7 +50,7 @@ def box_task(data: BoxDataSettings, asked: Mapping[str, Any], prepared: Prepared
         train, validation = reader.volumes(cases, patch), reader.tiles(judges, patch)
     if judges is cases:  # Dice on images trained on would be no Dice
         validation["case"] = torch.where(validation["case"] < 0, validation["case"], -1 - validation["case"])
-    _check_boxes(train, data, prepared, strips="strips" in constraints)
+    _check_boxes(train, data, prepared, strips=any(isinstance(one, Strips) for one in constraints.values()))
     return Task(
         train,
         validation,

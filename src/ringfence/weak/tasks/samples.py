@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from ringfence.options import inside
 from ringfence.weak.annotations import BoxAnnotation
 from ringfence.weak.constraints.boxes import box_targets, moved_boxes
 from ringfence.weak.constraints.case import CaseSamples
@@ -92,12 +93,23 @@ class Reader:
         )
         rows = {"image": pixels, "mask": mask, "case": _numbers(case, number, len(pixels))}
         rows |= box_targets(samples)  # also where no constraint is about boxes: patches are aimed by them
-        for one in self.constraints.values():
-            rows |= one.targets(samples)
-        for name, rows_of_one in rows.items():
-            if len(rows_of_one) != len(pixels):
-                raise ValueError(f"{name} has {len(rows_of_one)} rows, and {case.name} has {len(pixels)} samples")
+        for name, one in self.constraints.items():
+            with inside(f"constraints.{name}: "):
+                _add(rows, one.targets(samples), samples)
         return rows
+
+
+def _add(rows: Rows, targets: Mapping[str, Tensor], samples: CaseSamples) -> None:
+    """Put a constraint's targets with the others; several may share one, as they do boxes, if it is the same."""
+    for name, target in targets.items():
+        if len(target) != len(samples.image):
+            raise ValueError(f"{name} has {len(target)} rows, and {samples.name} has {len(samples.image)} samples")
+        there = rows.setdefault(name, target)
+        if there is not target and not torch.equal(there, target):
+            raise ValueError(
+                f"its target '{name}' of {samples.name} is there already, with other values: another constraint's, "
+                "or the sample's own. Give it another name; a kind with targets of its own can be asked for once"
+            )
 
 
 def moved_targets(rows: Mapping[str, Tensor], constraints: Mapping[str, Constraint], motion: Motion) -> Rows:
@@ -109,16 +121,17 @@ def moved_targets(rows: Mapping[str, Tensor], constraints: Mapping[str, Constrai
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """Rows one after another; where parts have fewer objects than others, zeros fill up."""
-    return {name: _joined([part[name] for part in parts]) for name in parts[0]}
+    """Rows one after another; where parts have fewer objects than others, zeros fill up: empty boxes, none cut."""
+    return {name: _joined([part[name] for part in parts], filling=name == "whole") for name in parts[0]}
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
+def _joined(parts: Sequence[Tensor], *, filling: bool = False) -> Tensor:
     largest = [max(sizes) for sizes in zip(*(part.shape[1:] for part in parts), strict=True)]
 
     def filled(part: Tensor) -> Tensor:
         missing = [most - there for most, there in zip(largest, part.shape[1:], strict=True)]
-        return F.pad(part, [width for one in reversed(missing) for width in (0, one)]) if any(missing) else part
+        widths = [width for one in reversed(missing) for width in (0, one)]
+        return F.pad(part, widths, value=float(filling)) if any(missing) else part
 
     return torch.cat([filled(part) for part in parts])
 

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.motion import Motion
 from ringfence.weak.tasks.samples import moved_targets
+from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.data import Batch
 from ringfence.weak.training.settings import AugmentSettings, flip_axes
 
@@ -35,6 +36,11 @@ class Augmentation:
     settings: AugmentSettings
     constraints: Mapping[str, Constraint]
     patch: Sequence[int] | None = None
+
+    @classmethod
+    def of(cls, task: Task, settings: AugmentSettings) -> Augmentation:
+        """For a task: its constraints, and a patch of each of its volumes, if it has volumes."""
+        return cls(settings, task.constraints, task.space if len(task.space) == 3 else None)
 
     def __call__(self, batch: Batch) -> Batch:
         """The batch as it is trained on."""

@@ -93,15 +93,13 @@ def make_module(settings: FitSettings, task: Task, method: str, seed: int) -> We
         assert found is not None  # noqa: S101 - asked only where there is one
         return found
 
-    fence = own.make(Setup(len(task.train["image"]), training.epochs, tuple(task.constraints)))
-    return WeakSegmentation(
+    fence = own.make(Setup(len(task.train["image"]), training.length, tuple(task.constraints)))
+    return WeakSegmentation.of(
+        task,
         Tempered(network, len(task.classes), training.prior),
-        task.constraints,
         fence,
-        classes=len(task.classes),
         unit=own.unit if isinstance(own, ConstrainedSettings) else "pixels",
-        measure=task.measure,
-        augmentation=make_augmentation(settings.augment, task),
+        augmentation=None if settings.augment is None else Augmentation.of(task, settings.augment),
         supervised=fence is None,
         dice_weight=getattr(own, "dice", 0.0),
         flips=flip_axes(settings.augment.averaged if settings.augment else ()),
@@ -111,13 +109,6 @@ def make_module(settings: FitSettings, task: Task, method: str, seed: int) -> We
         seed=seed,
         cuda_graphs=training.cuda_graphs and not training.compile,
     )
-
-
-def make_augmentation(settings: AugmentSettings | None, task: Task) -> Augmentation | None:
-    """What is done to a training batch: a patch of each volume, if it is volumes, and augmentation."""
-    if settings is None:
-        return None
-    return Augmentation(settings, task.constraints, task.space if len(task.space) == 3 else None)
 
 
 def make_data(settings: FitSettings, task: Task, module: WeakSegmentation, seed: int) -> SegmentationData:
@@ -143,7 +134,7 @@ def fit(
             accelerator=accelerator,
             devices=1,
             precision=_precision(training.precision, accelerator),
-            max_epochs=training.epochs,
+            max_epochs=training.length,
             callbacks=[make_callback(method), history, EpochBar(bars, title(seed, method)), keeper],
             logger=_tensorboard(run.path) if training.tensorboard else False,
             benchmark=accelerator == "cuda",

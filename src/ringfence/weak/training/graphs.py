@@ -85,7 +85,7 @@ def fused(function: Callable[..., dict[str, Tensor]], *sample: Any) -> Callable[
     return compiled
 
 
-def unwrapped(residuals: Residuals) -> dict[str, Tensor]:
+def plain(residuals: Residuals) -> dict[str, Tensor]:
     """The plain f of each residual."""
     return {name: residual.f for name, residual in residuals.items()}
 

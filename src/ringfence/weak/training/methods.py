@@ -47,9 +47,9 @@ class MethodSettings(ABC):
     name: ClassVar[str]
     """What it is asked for by."""
     title: ClassVar[str]
-    """Its name in tables and curves."""
+    """Its name in tables and curves; default: that name with spaces."""
     colour: ClassVar[str]
-    """Its line's colour in curves."""
+    """Its line's colour in curves; default: one of a few."""
     steps: ClassVar[Literal["epoch", "step"]] = "epoch"
     """How often ``fence.step()`` is due: after each epoch, or after each iteration."""
 
@@ -221,6 +221,8 @@ def register(method: type[MethodSettings]) -> type[MethodSettings]:
     """Add a method of one's own to those there are; returns it, so that it can be a decorator."""
     if not (isinstance(method, type) and issubclass(method, MethodSettings)):
         raise TypeError(f"a method is a subclass of ringfence.weak.MethodSettings, got {method!r}")
+    if not str(getattr(method, "name", "")).isidentifier():
+        raise TypeError(f"{method.__name__} needs a name to be asked for by, as in name: ClassVar = 'my_method'")
     if METHODS.get(method.name, method) is not method and METHODS[method.name].__module__ == __name__:
         raise ValueError(f"there is a method '{method.name}' already: choose another name")
     METHODS[method.name] = method
@@ -239,12 +241,10 @@ def method_named(name: str) -> str:
 
 
 def title_of(name: str) -> str:
-    """What tables call a method; one that is not registered here goes by its own name."""
-    return METHODS[name].title if name in METHODS else name.replace("_", " ")
+    """What tables call a method; one that is not registered here, or has no title, goes by its own name."""
+    return getattr(METHODS.get(name), "title", name.replace("_", " "))
 
 
 def colour_of(name: str) -> str:
-    """A method's colour; one that is not registered here gets one that stays the same."""
-    if name in METHODS:
-        return METHODS[name].colour
-    return _SPARE_COLOURS[sum(name.encode()) % len(_SPARE_COLOURS)]
+    """A method's colour; one that is not registered here, or has none, gets one that stays the same."""
+    return getattr(METHODS.get(name), "colour", _SPARE_COLOURS[sum(name.encode()) % len(_SPARE_COLOURS)])

@@ -41,7 +41,8 @@ class Dice(Metric):
     def compute(self) -> dict[str, Tensor]:
         """``dice``, and with several classes ``dice/1``, ``dice/2``, ... as well."""
         overlaps = dim_zero_cat(self.overlaps)
-        scores = dice(overlaps, dim_zero_cat(self.cases) if self.cases else None)
+        # a list, or one tensor where ranks were put together
+        scores = dice(overlaps, dim_zero_cat(self.cases) if len(self.cases) else None)
         found = {"dice": scores.nanmean()}
         if scores.shape[1] > 1:
             found |= {f"dice/{number}": one.nanmean() for number, one in enumerate(scores.unbind(dim=1), start=1)}

@@ -20,10 +20,10 @@ from ringfence.monitor import Monitor
 from ringfence.residuals import Residual
 from ringfence.segmentation import Region
 from ringfence.weak.constraints.constraint import Constraint, Unit
-from ringfence.weak.tasks.task import Measure, measured, tolerances
+from ringfence.weak.tasks.task import Measure, Task, measured, tolerances
 from ringfence.weak.training.data import Batch
 from ringfence.weak.training.flips import flip_averaged
-from ringfence.weak.training.graphs import Graphed, fused, rewrapped, unwrapped
+from ringfence.weak.training.graphs import Graphed, fused, plain, rewrapped
 from ringfence.weak.training.metrics import MEASURES
 from ringfence.weak.training.networks import Tempered
 
@@ -101,6 +101,12 @@ class WeakSegmentation(pl.LightningModule):
         self._graphed: Graphed | None = None
         self._like: dict[str, Residual] = {}
         self._pulls: dict[str, list[Tensor]] = {}
+
+    @classmethod
+    def of(cls, task: Task, network: nn.Module, fence: Method | None, **options: Any) -> WeakSegmentation:
+        """A module for a task: its constraints and its number of classes; options as the constructor's."""
+        known: dict[str, Any] = {"classes": len(task.classes), "measure": task.measure}
+        return cls(network, task.constraints, fence, **(known | options))
 
     # The steps
 
@@ -214,7 +220,7 @@ class WeakSegmentation(pl.LightningModule):
         self._like = {} if self.fence is None else measure(Region(logits), read)
 
         def residuals(logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-            return unwrapped(measure(Region(logits), batch))
+            return plain(measure(Region(logits), batch))
 
         if self.fence is not None:
             residuals = fused(residuals, logits, read)

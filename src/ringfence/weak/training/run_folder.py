@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -49,7 +51,7 @@ class OneRun:
             self.checkpoint.unlink()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunFolder:
     """A comparison's folder: ``config.yaml``, ``environment.json``, and ``seed-S/METHOD/`` for each training."""
 
@@ -58,6 +60,31 @@ class RunFolder:
     def run(self, seed: int, method: str) -> OneRun:
         """The folder of one training."""
         return OneRun(self.path / f"seed-{seed}" / method)
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """What every finished training reached: its method, seed, epochs, and the last epoch's measures."""
+        files = sorted(self.path.glob(f"seed-*/*/{RESULT}"))
+        return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+    def __str__(self) -> str:
+        lines = [" ".join(f"{cell:<21}" for cell in row).rstrip() for row in self._rows()]
+        return "\n".join([f"Comparison {self.path}", *lines])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in self._rows())
+        return f"<p>{html.escape(str(self.path))}</p><table>{lines}</table>"
+
+    def _rows(self) -> list[list[str]]:
+        """The method, the seed and what the last epoch measured."""
+        names = ("dice", "satisfaction", "stability")
+        rows = [["method", "seed", *names]]
+        for one in self.results:
+            last = one.get("last_epoch", {})
+            rows.append([one["method"], str(one["seed"]), *(f"{last.get(name, math.nan):.3f}" for name in names)])
+        return rows
 
 
 def open_run_folder(

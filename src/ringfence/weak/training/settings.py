@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from ringfence.hints import hint
 from ringfence.numbers import fraction, positive_number, whole_number
 from ringfence.options import inside, option
 
+FEWEST, MOST = 10, 400
+"""Epochs, where their number follows from the steps."""
 FLIPS: Final = {"left-right": -1, "up-down": -2, "slices": -3}
 """What images can be flipped along, as slices are stored: columns, rows, and slices of a volume."""
 
@@ -56,7 +59,8 @@ class ScheduleSettings:
 class TrainingSettings:
     """How every method trains."""
 
-    epochs: int = option(50, "passes over the training images")
+    epochs: int | None = option(50, "passes over the training images; null for as many as `steps` take")
+    steps: int = option(2000, "where epochs is null: steps in all, in at least 10 and at most 400 epochs")
     batch_size: int = option(8, "images a step")
     lr: float = option(1e-3, "the first learning rate")
     prior: float | None = option(
@@ -72,11 +76,28 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         with inside("training."):
-            whole_number("epochs", self.epochs)
+            if self.epochs is not None:
+                whole_number("epochs", self.epochs)
+            whole_number("steps", self.steps)
             whole_number("batch_size", self.batch_size)
             positive_number("lr", self.lr)
             if self.prior is not None and fraction("prior", self.prior) == 0.0:
                 raise ValueError(f"prior is a fraction between 0 and 1, got {self.prior}")
+
+    def lasting(self, samples: int) -> TrainingSettings:
+        """The same, with the number of epochs that so many training images make: few images, more epochs.
+
+        Methods and schedules step once an epoch, so there are some; each ends with a validation, so not too many.
+        """
+        if self.epochs is not None:
+            return self
+        epochs = math.ceil(self.steps / math.ceil(samples / self.batch_size))
+        return replace(self, epochs=min(max(epochs, FEWEST), MOST))
+
+    @property
+    def length(self) -> int:
+        """How many epochs there are, once it is known."""
+        return self.epochs or FEWEST
 
 
 @dataclass(frozen=True)

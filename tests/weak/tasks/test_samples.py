@@ -1,0 +1,84 @@
+"""From cases to samples: padding, joining, tiles, and the memory they take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from prepared_sets import make_prepared
+from ringfence.weak.constraints.registry import make_constraints
+from ringfence.weak.tasks.samples import Reader, check_memory, joined, padded
+
+
+def test_fewer_objects_are_filled_up_with_empty_boxes_that_are_whole() -> None:
+    one = {"box": torch.ones(1, 2, 1, 2, 2, dtype=torch.long), "whole": torch.zeros(1, 2, 1, 2, dtype=torch.bool)}
+    other = {"box": torch.ones(3, 2, 3, 2, 2, dtype=torch.long), "whole": torch.zeros(3, 2, 3, 2, dtype=torch.bool)}
+    rows = joined([one, other])
+    assert rows["box"].shape == (4, 2, 3, 2, 2)
+    assert rows["box"].dtype == torch.long
+    assert rows["box"][0, 0].flatten(1).sum(dim=1).tolist() == [4, 0, 0]
+    assert rows["whole"].dtype == torch.bool
+    assert rows["whole"][0, 0].tolist() == [[False, False], [True, True], [True, True]]
+    assert not bool(rows["whole"][1:].any())
+
+
+def test_padding_is_after_the_end_of_every_axis() -> None:
+    volume = torch.ones(1, 2, 2, 3, 4, dtype=torch.uint8)
+    filled = padded(volume, (3, 3, 6))
+    assert filled.shape == (1, 2, 3, 3, 6)
+    assert torch.equal(filled[..., :2, :3, :4], volume)
+    assert int(filled.sum()) == 2 * 2 * 3 * 4
+
+
+def test_slices_and_volumes_are_the_same_voxels(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path, channels=2, classes=2, cases=3)
+    reader = Reader(prepared, make_constraints({"outside": {}}))
+    cases = prepared.of("train")
+    slices, volumes = reader.slices(cases), reader.volumes(cases, (8, 16, 16))
+    assert volumes["image"].shape == (2, 2, 8, 24, 20)
+    assert torch.equal(volumes["image"][:, :, :6].transpose(1, 2).flatten(0, 1), slices["image"])
+    assert torch.equal(volumes["mask"][:, :, :6].transpose(1, 2).flatten(0, 1), slices["mask"])
+    assert not bool(volumes["image"][:, :, 6:].any())
+    assert slices["case"].tolist() == [0] * 6 + [1] * 6
+    assert volumes["case"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("patch", [(4, 16, 16), (6, 24, 20), (7, 30, 7)])
+def test_tiles_are_beside_each_other_with_what_they_hold_of_the_boxes(
+    tmp_path: Path, patch: tuple[int, int, int]
+) -> None:
+    prepared = make_prepared(tmp_path, cases=2)
+    reader = Reader(prepared, make_constraints({"outside": {}}))
+    (case,) = prepared.of("train")
+    whole, tiles = reader.volumes([case], patch), reader.tiles([case], patch)
+    counts = [-(-length // size) for length, size in zip((6, 24, 20), patch, strict=True)]
+    assert len(tiles["image"]) == counts[0] * counts[1] * counts[2]
+    box = whole["box"][0, 0, 0].tolist()
+    number = 0
+    for z in range(counts[0]):
+        for y in range(counts[1]):
+            for x in range(counts[2]):
+                start = [place * size for place, size in zip((z, y, x), patch, strict=True)]
+                here = tuple(slice(first, first + size) for first, size in zip(start, patch, strict=True))
+                seen = whole["image"][(0, slice(None), *here)]
+                part = tiles["image"][number][(slice(None), *(slice(length) for length in seen.shape[1:]))]
+                assert torch.equal(part, seen)
+                inside = [
+                    [min(max(end - first, 0), size) for end in ends]
+                    for ends, first, size in zip(box, start, patch, strict=True)
+                ]
+                gone = any(low >= high for low, high in inside)
+                assert tiles["box"][number, 0, 0].tolist() == ([[0, 0]] * 3 if gone else inside)
+                number += 1
+    assert int(tiles["judged"].sum()) == 6 * 24 * 20
+
+
+def test_a_set_that_memory_cannot_hold_is_refused(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path, cases=4, shape=(6, 24, 20), classes=2, channels=3)
+    needed = 2 * 4 * 6 * 24 * 20 * (3 + 2)
+    check_memory(prepared, free=needed)
+    with pytest.raises(ValueError, match=r"needs about 0.0 GB of memory to train on.*smaller --size"):
+        check_memory(prepared, free=needed - 1)
+    check_memory(prepared)

@@ -1,0 +1,139 @@
+"""The registry of methods: each makes its fence from its settings, checks them itself, and has a look of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.residuals import at_most
+from ringfence.weak.training.methods import (
+    METHODS,
+    ConstrainedSettings,
+    MethodSettings,
+    Setup,
+    colour_of,
+    method_named,
+    register,
+    title_of,
+)
+
+SETUP = Setup(samples=1, epochs=5, constraints=("size",))
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    before = dict(METHODS)
+    yield
+    METHODS.clear()
+    METHODS.update(before)
+
+
+def cost(method: str, **settings: Any) -> float:
+    """What a constraint that is broken by 2 costs, before any step."""
+    fence = METHODS[method](**settings).make(SETUP)
+    assert fence is not None
+    shared = "relu" in method
+    return float(fence(size=at_most(torch.tensor([[2.0]]), 0.0), index=None if shared else torch.tensor([0])))
+
+
+@pytest.mark.parametrize("method", ["lagrangian", "relu_lagrangian", "augmented_lagrangian"])
+def test_multipliers_begin_where_the_settings_say(method: str) -> None:
+    assert cost(method, initial=0.75) - cost(method) == pytest.approx(0.75 * 2.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "expected"),
+    [
+        ("penalty", {"strength": 3.0}, 3.0 * 4.0),
+        ("penalty", {"strength": 3.0, "weights": {"size": 0.5, "other": 9.0}}, 6.0),
+        ("augmented_lagrangian", {"rho": 3.0}, 3.0 / 2.0 * 4.0),
+        ("log_barrier", {"t": 2.0}, 2.0 * 2.0 - math.log(1 / 4) / 2 + 1 / 2),
+        ("lagrangian", {}, 0.0),
+        ("relu_lagrangian", {}, 0.0),
+    ],
+)
+def test_every_setting_reaches_its_formula(method: str, settings: dict[str, Any], expected: float) -> None:
+    assert cost(method, **settings) == pytest.approx(expected)
+
+
+def test_t_grows_by_mu_or_to_where_it_should_be() -> None:
+    for settings, last in (({"t": 2.0, "mu": 1.5}, 2.0 * 1.5**4), ({"t": 0.5, "mu": None, "final_t": 8.0}, 8.0)):
+        fence = METHODS["log_barrier"](**settings).make(SETUP)
+        for _ in range(4):
+            fence.step()
+        assert float(fence.t) == pytest.approx(last, rel=1e-5)
+    once = METHODS["log_barrier"](t=0.5, mu=None, final_t=8.0).make(replace(SETUP, epochs=1))
+    assert float(once.t) == 0.5  # of one epoch, the first is the last
+
+
+def test_full_supervision_has_no_fence() -> None:
+    assert METHODS["full_supervision"]().make(SETUP) is None
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", ["temperature", "final_temperature"])
+def test_temperatures_are_above_zero(method: str, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be positive and finite, got {name}=0.0"):
+        METHODS[method](**{name: 0.0})
+
+
+def test_every_method_looks_different_and_says_what_it_is() -> None:
+    assert len({one.title for one in METHODS.values()}) == len({one.colour for one in METHODS.values()}) == 6
+    assert title_of("augmented_lagrangian") == "Augmented Lagrangian (not in the paper)"
+    assert {one.steps for one in METHODS.values()} == {"epoch", "step"}
+    assert METHODS["relu_lagrangian"].steps == "step"
+    assert [name for name, one in METHODS.items() if one.name != name] == []
+    assert (title_of("a_method_of_mine"), colour_of("mine")) == ("a method of mine", colour_of("mine"))
+
+
+@dataclass(frozen=True)
+class Mine(ConstrainedSettings):
+    """A penalty by another name."""
+
+    name: ClassVar = "mine"
+    title: ClassVar = "Mine"
+    colour: ClassVar = "#000000"
+
+    def make(self, setup: Setup) -> rf.Method:
+        return rf.Penalty(2.0, **self.options(setup))
+
+
+def test_a_method_of_one_s_own_joins(registry: None) -> None:
+    assert register(Mine) is Mine
+    register(Mine)  # twice does no harm: a module may be imported again
+    assert (method_named("mine"), title_of("mine"), colour_of("mine")) == ("mine", "Mine", "#000000")
+    assert cost("mine") == 8.0
+
+
+def test_what_is_not_a_method_does_not_join(registry: None) -> None:
+    class Impostor(Mine):
+        name: ClassVar = "penalty"
+
+    with pytest.raises(ValueError, match="there is a method 'penalty' already: choose another name"):
+        register(Impostor)
+    with pytest.raises(TypeError, match=r"a method is a subclass of ringfence.weak.MethodSettings, got .*Penalty"):
+        register(rf.Penalty)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="there is no method 'barier'; did you mean 'log_barrier'"):
+        method_named("barier")
+    with pytest.raises(ValueError, match="method: there is no module 'nowhere' for 'nowhere.Mine'"):
+        method_named("nowhere.Mine")
+    assert issubclass(METHODS["penalty"], MethodSettings)
+
+
+@pytest.mark.parametrize("missing", ["name", "title", "colour"])
+def test_a_method_without_a_name_says_so(missing: str, registry: None) -> None:
+    body = {name: value for name, value in (("name", "x"), ("title", "X"), ("colour", "#111")) if name != missing}
+    kind = type("Nameless", (ConstrainedSettings,), {**body, "make": lambda self, setup: None})
+    if missing == "name":
+        with pytest.raises(TypeError, match="Nameless needs a name"):
+            register(kind)
+    else:
+        register(kind)
+        assert title_of("x")
+        assert colour_of("x").startswith("#")
