@@ -28,6 +28,7 @@ class Clearance(weak.Constraint):
     def moved(self, targets: weak.Targets, motion: weak.Motion) -> dict[str, torch.Tensor]:
         """After a shift nobody knows, unless the image only flips."""
         still = (motion.scale.abs() == 1.0).all(dim=1) & (motion.centre == motion.middle).all(dim=1)
+        still = still & (motion.window == 2 * motion.middle).all()  # and no window was cut out
         return {"clear": targets["clear"] & still[:, None]}
 
     def residual(self, region: rf.segmentation.Region, targets: weak.Targets, unit: weak.Unit) -> rf.Residual:

@@ -20,6 +20,7 @@ def make_prepared(
     classes: int = 1,
     masked: bool = True,
     name: str = "ellipsoids",
+    spacing: tuple[float, float, float] | None = (1.2, 1.0, 1.0),
     seed: int = 0,
 ) -> PreparedSet:
     """Write a set whose last case is for validation; class k is the k-th brightest ellipsoid."""
@@ -41,7 +42,7 @@ def make_prepared(
         arrays = {"image": image.clip(0, 255).astype(np.uint8)}
         has_mask = masked or split == "validation"
         np.savez(folder / file, **arrays, **({"mask": labels} if has_mask else {}))
-        made.append(Case(f"case{number}", split, file, checksum(folder / file), shape, None, has_mask))
+        made.append(Case(f"case{number}", split, file, checksum(folder / file), shape, spacing, has_mask))
     prepared = PreparedSet(
         folder,
         name,

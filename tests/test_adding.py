@@ -246,10 +246,17 @@ def test_a_method_trains_one_model_and_is_in_the_help(place: Path, capsys: pytes
 # A constraint
 
 
-def test_a_constraint_by_its_class_path(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (place / "toy_constraints.py").write_text(TOY_CONSTRAINT)
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_constraint_by_its_class_path(
+    installed: bool, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the current folder, where a command finds it, and where Python does: its settings are plain either way."""
+    module = f"toy_constraints_{installed}"
+    (place / f"{module}.py").write_text(TOY_CONSTRAINT)
+    if installed:
+        monkeypatch.syspath_prepend(str(place))
     make_prepared(place / "set", cases=3)
-    own = {"class_path": "toy_constraints.Small", "init_args": {"most": 30.0}}
+    own = {"class_path": f"{module}.Small", "init_args": {"most": 30.0}}
     content = {
         "constraints": {"outside": {}, "small": own},
         "network": {"class_path": "torch.nn.Conv2d", "init_args": CONV},
@@ -260,6 +267,7 @@ def test_a_constraint_by_its_class_path(place: Path, capsys: pytest.CaptureFixtu
     assert main(["train", "mine.yaml", "--data.prepared", "set", "--out", "run"]) == 0
     assert "satisfaction/small" in epochs(place / "run/metrics.csv")[0]
     assert yaml.safe_load((place / "run/config.yaml").read_text())["constraints"]["small"] == own
+    assert main(["train", "--out", "run", "--resume"]) == 0
     capsys.readouterr()
     assert main(["train", "mine.yaml", "--data.prepared", "set", "--constraints.small.init_args.mots", "3"]) == 2
     assert "constraints.small.mots: there is no such setting; did you mean 'most'?" in capsys.readouterr().err

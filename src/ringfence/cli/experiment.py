@@ -116,13 +116,14 @@ class Experiment(Generic[Kind]):
         stored = stored_config(Path(out))
         for method in _listed(stored.get("methods") or stored.get("method")):
             method_named(method)
-        if "limits" in stored:
-            raise ValueError(
-                f"--resume: the run in {out} was begun by an older ringfence, whose settings differ: "
-                "`ringfence report` still reads it; begin a new one with --out"
-            )
         parser = settings_parser(self.prog, "", self.kind())
-        return settings_from(self.kind, parse(parser, ["--config", str(Path(out) / CONFIG)]))
+        try:
+            return settings_from(self.kind, parse(parser, ["--config", str(Path(out) / CONFIG)]))
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"--resume: the run in {out} was begun with settings that this command does not know, by an older "
+                f"ringfence perhaps: `ringfence report` still reads it; begin a new one with --out. ({error})"
+            ) from None
 
 
 def register_methods(arguments: Sequence[str]) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from scipy import integrate
 from torch import Tensor
 from true_masks import batch_of, found, ready
 
+from prepared_sets import make_prepared
 from ringfence.segmentation import Region
-from ringfence.weak.constraints.compactness import Compactness
+from ringfence.weak.constraints.compactness import Compactness, ellipse_ratio
 from ringfence.weak.constraints.constraint import TaskFacts
 from ringfence.weak.constraints.motion import Motion
+from ringfence.weak.tasks.boxes import box_task
+from ringfence.weak.tasks.settings import BoxDataSettings
 
 
 def balls(radius: float, count: int, axes: int, seed: int = 0) -> Tensor:
@@ -51,7 +57,7 @@ def test_discs_and_balls_of_every_size_are_compact(axes: int) -> None:
         residual = residual_of(balls(radius, 12 if axes == 2 else 4, axes), ratio=1.2)
         assert bool(residual.satisfied().all()), radius
         assert bool(residual.present.all())
-    assert Compactness().ratio == 1.5
+    assert Compactness().ratio == 2.0
 
 
 def test_residuals_are_those_of_the_formula() -> None:
@@ -131,3 +137,48 @@ def test_nothing_is_asked_of_what_is_not_all_seen() -> None:
 def test_two_axes_or_three() -> None:
     with pytest.raises(ValueError, match="compactness is of areas or volumes"):
         Compactness().ready(TaskFacts(("a",), 1))
+
+
+@pytest.mark.parametrize("half_axes", [(1.0, 1.0), (1.0, 0.4), (0.2, 1.0)])
+def test_the_ratio_of_ellipses_is_that_of_their_circumference(half_axes: tuple[float, float]) -> None:
+    a, b = half_axes
+    length, _ = integrate.quad(lambda u: np.hypot(a * np.sin(u), b * np.cos(u)), 0.0, 2.0 * np.pi)
+    expected = length**2 / (4.0 * np.pi * np.pi * a * b)
+    assert float(ellipse_ratio(torch.tensor(half_axes))) == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.parametrize("half_axes", [(1.0, 1.0, 1.0), (0.2, 1.0, 1.0), (1.0, 0.6, 0.3)])
+def test_the_ratio_of_ellipsoids_is_that_of_their_surface(half_axes: tuple[float, float, float]) -> None:
+    a, b, c = half_axes
+
+    def element(v: float, u: float) -> float:
+        across = (b * c * np.sin(v) * np.cos(u), a * c * np.sin(v) * np.sin(u), a * b * np.cos(v))
+        return float(np.sin(v) * np.linalg.norm(across))
+
+    area, _ = integrate.dblquad(element, 0.0, 2.0 * np.pi, 0.0, np.pi)
+    expected = area**3 / (36.0 * np.pi * (4.0 / 3.0 * np.pi * a * b * c) ** 2)
+    assert float(ellipse_ratio(torch.tensor(half_axes))) == pytest.approx(expected, rel=0.035)
+
+
+def test_a_ball_in_millimetres_is_compact_whatever_its_voxels(tmp_path: Path) -> None:
+    """Slices five times as thick as pixels: a plain ratio would call every true ball ragged."""
+    prepared = make_prepared(tmp_path / "set", cases=2, shape=(12, 64, 64), spacing=(5.0, 1.0, 1.0))
+    grid = (np.indices((12, 64, 64)) + 0.5 - np.array([6.0, 32.0, 32.0])[:, None, None, None]).T * [5.0, 1.0, 1.0]
+    ball = (grid**2).sum(axis=-1).T < 25.0**2
+    for case in prepared.cases:
+        np.savez(
+            tmp_path / "set" / case.file, image=np.zeros((12, 1, 64, 64), np.uint8), mask=ball.astype(np.uint8)
+        )
+    for spacing, holds in (((5.0, 1.0, 1.0), True), ((1.0, 1.0, 1.0), False)):
+        known = replace(prepared, cases=tuple(replace(case, spacing=spacing) for case in prepared.cases))
+        data = BoxDataSettings(prepared="set", patch=[12, 64, 64])
+        task = box_task(data, {"compactness": {"ratio": 1.3}}, known)
+        mask = task.train["mask"]
+        residual = task.measure("pixels")(Region(200.0 * torch.cat([~mask, mask], dim=1).float()), task.train)
+        assert bool(residual["compactness"].present.all())
+        assert bool(residual["compactness"].satisfied().all()) is holds
+    unknown = replace(prepared, cases=tuple(replace(case, spacing=None) for case in prepared.cases))
+    with pytest.raises(
+        ValueError, match=r"compactness: in volumes it needs the spacing of voxels, and case0's header"
+    ):
+        box_task(BoxDataSettings(prepared="set", patch=[12, 64, 64]), {"compactness": {}}, unknown)

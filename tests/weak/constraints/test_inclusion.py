@@ -110,3 +110,14 @@ def test_classes_that_touch_by_a_corner_are_apart() -> None:
     mask[0, 2, 3, 4:] = True
     assert separation.residual(found(mask), {}, "pixels").f.item() == pytest.approx(1.0, abs=1e-3)
     assert separation.tolerance == 1.0
+
+
+def test_what_is_almost_certain_is_never_better_than_nothing() -> None:
+    """1 - inner - outer is a little below 0 here and there, by rounding; a mass is not."""
+    constraints = ready({"inclusion": {"inner": "lesion", "outer": "organ"}}, 2)
+    logits = torch.full((1, 4, 30, 30), -20.0)
+    logits[:, 1:3] = 0.1 * torch.randn(1, 2, 30, 30)
+    batch = batch_of(torch.zeros(1, 3, 30, 30, dtype=torch.bool), constraints)
+    inner, outer = Region(logits).probabilities[:, 1], Region(logits).probabilities[:, 0]
+    assert bool((1.0 - inner - outer < 0.0).any())
+    assert constraints["inclusion"].residual(Region(logits), batch, "pixels").f.item() >= 0.0

@@ -330,7 +330,9 @@ def test_a_mask_s_header_comes_after_its_data_and_after_all_else(
         moved.append(target.name)
         return rename(source, target)
 
+    listed = Path.iterdir
     monkeypatch.setattr(Path, "replace", watched)
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter(sorted(listed(folder))))  # the mask before the others
     predicted(bright((12, 10)), write_mhd(tmp_path / "a.mhd", GREY), tmp_path / "out", probabilities=True)
     assert moved[2:] == ["a_prostate_probability.mhd", "a.mhd"]
     assert sorted(moved[:2]) == ["a.zraw", "a_prostate_probability.zraw"]

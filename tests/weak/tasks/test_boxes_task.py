@@ -354,3 +354,10 @@ def test_what_a_constraint_finds_out_when_ready_is_told_with_its_name(tmp_path: 
         ValueError, match="constraints.inclusion: there is no class 'clas 1'; did you mean 'class 1'"
     ):
         task_of(tmp_path, {"inclusion": {"inner": "clas 1", "outer": "class 2"}})
+
+
+def test_boxes_are_there_whatever_is_asked(tmp_path: Path) -> None:
+    """Patches are aimed by them, and pictures chosen."""
+    make_prepared(tmp_path, classes=2)
+    task = task_of(tmp_path, {"separation": {"first": "class 1", "second": "class 2"}}, patch=[4, 16, 16])
+    assert {"box", "whole", "margin"} <= task.train.keys() & task.validation.keys()

@@ -78,7 +78,7 @@ def test_pictures_are_of_the_fullest_sample_of_each_of_the_first_cases(tmp_path:
     discs = disc_task(DiscSettings(size=32, train=2, validation=5), seed=0)
     assert discs.pictured(3) == [0, 1, 2]
     assert discs.pictured(9) == [0, 1, 2, 3, 4]
-    several = dict(discs.validation) | {"case": torch.tensor([1, 1, -1, -1, 1])}
+    several = dict(discs.validation) | {"case": torch.tensor([-2, -2, -1, -1, -2])}
     bare = type(discs)(discs.train, several, ("a",), ("b",), (32, 32), {}, discs.preprocessing)
     size = discs.validation["mask"].flatten(1).sum(dim=1)
     first = 2 if size[2] >= size[3] else 3

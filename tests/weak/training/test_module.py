@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,14 +17,16 @@ from torch.utils.data import DataLoader
 
 import ringfence as rf
 from ringfence.lightning import FenceCallback
-from ringfence.weak import Samples, SegmentationData
+from ringfence.weak import NetworkSettings, Samples, SegmentationData, SyntheticSettings, from_preset
 from ringfence.weak.tasks.discs import disc_task
 from ringfence.weak.tasks.settings import DiscSettings
-from ringfence.weak.training.fit import quiet_lightning
+from ringfence.weak.training.fit import make_data, make_module, quiet_lightning
+from ringfence.weak.training.methods import METHODS
 from ringfence.weak.training.metrics import overlap
 from ringfence.weak.training.module import WeakSegmentation
 from ringfence.weak.training.networks import Tempered
 
+NETWORK = NetworkSettings("torch.nn.Conv2d", {"kernel_size": 5, "padding": 2})
 TASK = disc_task(DiscSettings(size=24, train=6, validation=4), seed=3)
 
 
@@ -123,6 +126,33 @@ def test_a_module_with_nothing_to_learn_from_is_refused() -> None:
 def test_masks_are_not_even_at_hand_without_supervision() -> None:
     assert "mask" not in next(iter(SegmentationData(TASK).train_dataloader()))
     assert "mask" in next(iter(SegmentationData(TASK, masks=True).train_dataloader()))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_only_full_supervision_is_given_masks(method: str) -> None:
+    settings = replace(from_preset(SyntheticSettings, "synthetic-small"), network=NETWORK)
+    made = make_module(settings, TASK, method, 0)
+    batch = next(iter(make_data(settings, TASK, made, 0).train_dataloader()))
+    assert ("mask" in batch) == made.supervised == (method == "full_supervision")
+
+
+def test_every_epoch_has_random_numbers_of_its_own_and_always_the_same() -> None:
+    """So that no two epochs are augmented alike, and a resumed run is as it would have been."""
+    drawn = {}
+    for seed, epoch in [(0, 0), (0, 1), (1, 0), (0, 1)]:
+        made = module(rf.Penalty(), seed=seed)
+        made._trainer = SimpleNamespace(current_epoch=epoch, max_epochs=3)
+        made.on_train_epoch_start()
+        numbers = tuple(torch.rand(3).tolist())
+        assert drawn.setdefault((seed, epoch), numbers) == numbers
+    assert len(set(drawn.values())) == 3
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    made = module(rf.Penalty())  # without a seed, the generator is left alone
+    made._trainer = SimpleNamespace(current_epoch=1, max_epochs=3)
+    torch.manual_seed(5)
+    made.on_train_epoch_start()
+    assert torch.equal(torch.rand(3), expected)
 
 
 def test_images_are_bytes_or_floats_up_to_one() -> None:

@@ -78,7 +78,7 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
 def settings_from(kind: type[Settings], namespace: Any, prefix: str = "") -> Settings:
     """The dataclass whose fields ``namespace`` has; what YAML can say but a field cannot hold is refused."""
     hints = get_type_hints(kind)
-    values = {}
+    values: dict[str, Any] = {}
     for field in fields(kind):  # type: ignore[arg-type]
         if field.metadata.get("flat"):
             values[field.name] = _groups(namespace)
@@ -96,8 +96,15 @@ def settings_from(kind: type[Settings], namespace: Any, prefix: str = "") -> Set
             raise ValueError(f"{name} is a list, as in [{value}]; got {value}")
         elif value is None and type(None) not in get_args(hint):
             raise ValueError(f"{name} must have a value; leave the line out for the default")
-        values[field.name] = value
+        values[field.name] = value if is_dataclass(value) else _without_namespaces(value)
     return kind(**values)
+
+
+def _without_namespaces(value: Any) -> Any:
+    """Plain values: jsonargparse makes namespaces of dictionaries that name a class which can be imported."""
+    if isinstance(value, Mapping):
+        return {name: _without_namespaces(one) for name, one in value.items()}
+    return value.as_dict() if hasattr(value, "as_dict") else value
 
 
 def _groups(namespace: Any) -> dict[str, Any]:
@@ -166,6 +173,10 @@ def explained(message: str, known: Sequence[str]) -> str:
     if wrong:
         reason = re.sub(r"<class '(\w+)'>", r"\1", " ".join(wrong[2].split()))
         reason = re.sub(r"typing\.Literal\[(.*?)\]", r"one of \1", reason).replace("Expected a ", "expected ")
+        either = re.search(r"Union subtypes Subtypes: \[(.*?)\].* Given value: (.*)", reason)
+        if either:
+            kinds = either[1].replace("NoneType", "null").split(", ")
+            reason = f"expected {' or '.join(kinds)}. Got value: {either[2]}"
         return f"{wrong[1]}: {reason}"
     return message
 

@@ -44,15 +44,19 @@ class Augmentation:
 
     def __call__(self, batch: Batch) -> Batch:
         """The batch as it is trained on."""
-        # Where a pixel comes from needs more than bfloat16's 8 bits: autocast would move masks off their boxes.
-        with torch.autocast(batch["image"].device.type, enabled=False):
-            if self.patch is not None:
-                batch = cropped(batch, self.constraints, self.patch)
-            return augmented(batch, self.constraints, self.settings)
+        if self.patch is not None:
+            batch = cropped(batch, self.constraints, self.patch)
+        return augmented(batch, self.constraints, self.settings)
 
 
 def augmented(batch: Batch, constraints: Mapping[str, Constraint], settings: AugmentSettings) -> Batch:
     """A batch with every image augmented in its own way; targets are those of the images as they are then."""
+    # Where a pixel comes from needs more than bfloat16's 8 bits: autocast would move masks off their boxes.
+    with torch.autocast(batch["image"].device.type, enabled=False):
+        return _augmented(batch, constraints, settings)
+
+
+def _augmented(batch: Batch, constraints: Mapping[str, Constraint], settings: AugmentSettings) -> Batch:
     images = batch["image"]
     rows, axes = len(images), images.ndim - 2
     scale = 1.0 + settings.scale * _uniform(rows, axes, images.device)

@@ -33,7 +33,8 @@ class Samples(Dataset[Batch]):
     def __getitem__(self, number: int) -> Batch:
         if not -len(self) <= number < len(self):
             raise IndexError(f"sample {number} of {len(self)}")
-        return {name: tensor[number] for name, tensor in self.rows.items()} | {"index": torch.tensor(number)}
+        row = {name: tensor[number] for name, tensor in self.rows.items()}
+        return row | {"index": torch.tensor(number % len(self))}
 
 
 class SegmentationData(pl.LightningDataModule):
