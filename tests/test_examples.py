@@ -78,7 +78,7 @@ def table(printed: str) -> dict[str, list[float]]:
 
 
 def test_quickstart_holds_its_limits_with_the_barrier() -> None:
-    rows = table(run("examples/quickstart.py", "--epochs", "100"))
+    rows = table(run("examples/quickstart.py", "--epochs", "60"))
     assert len(rows) == 6
     assert rows["log-barrier extension"][1] == 100.0
     assert rows["log-barrier extension"][2] == 0.0

@@ -171,6 +171,15 @@ def test_help_does_not_load_torch() -> None:
         assert done.stdout.splitlines()[-1] == "exit 0 False", done.stderr
 
 
+def test_the_barrier_needs_torch_and_nothing_that_trains() -> None:
+    done = python(
+        "import sys\nfrom ringfence.cli import main\nmain(['barrier'])\n"
+        "print({'torchmetrics', 'pytorch_lightning', 'monai', 'matplotlib'} & set(sys.modules))\n"
+        "import ringfence.report, ringfence.report.write\nprint('pytorch_lightning' in sys.modules)"
+    )
+    assert done.stdout.splitlines()[-2:] == ["set()", "False"], done.stderr
+
+
 def test_both_ways_to_call_it() -> None:
     module = subprocess.run(
         [sys.executable, "-m", "ringfence", "--version"], capture_output=True, text=True, check=True

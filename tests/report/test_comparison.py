@@ -211,6 +211,17 @@ def test_another_runs_folder_is_not_written_to(folder: Path, undrawn: None) -> N
     assert before == {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
 
 
+@pytest.mark.parametrize("file", ["result.json", "last.ckpt"])
+def test_a_folder_that_a_run_lives_in_is_not_written_to(folder: Path, undrawn: None, file: str) -> None:
+    """Even if it has no config: its metrics would be replaced by another run's."""
+    other = folder.parent / f"{folder.name}-lived-in"
+    (other / "seed-0" / "penalty").mkdir(parents=True)
+    (other / "seed-0" / "penalty" / file).write_text("{}")
+    with pytest.raises(FileExistsError, match="lived-in holds another run"):
+        write_report(read_comparison(folder), other)
+    assert [one.name for one in other.rglob("*") if one.is_file()] == [file]
+
+
 def test_overlays_are_green_within_the_mask_and_red_outside() -> None:
     image = torch.tensor([[0, 255]], dtype=torch.uint8)
     picture = overlay(image, torch.tensor([[True, False]]))

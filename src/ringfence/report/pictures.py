@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ringfence.extras import require
 from ringfence.report.comparison import Comparison
-from ringfence.weak.experiments.outputs import PICTURES_FILE
 from ringfence.weak.training.methods import title_of
+from ringfence.weak.training.run_folder import PICTURES_FILE
 
 GREEN: Final = (0.15, 0.8, 0.25)
 RED: Final = (0.85, 0.15, 0.15)

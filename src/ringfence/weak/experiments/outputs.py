@@ -13,10 +13,10 @@ from ringfence.weak.inference.model_file import MODEL, ModelCard, save_model
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.fit import FitSettings, network_arguments
 from ringfence.weak.training.module import WeakSegmentation
+from ringfence.weak.training.run_folder import PICTURES_FILE
 
 PICTURES: Final = 5
 """How many validation images are kept with their predictions."""
-PICTURES_FILE: Final = "pictures.pt"
 
 
 def keep_outputs(module: WeakSegmentation, task: Task, settings: FitSettings, method: str, folder: Path) -> None:

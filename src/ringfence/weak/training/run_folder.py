@@ -22,6 +22,7 @@ CONFIG: Final = "config.yaml"
 ENVIRONMENT: Final = "environment.json"
 METRICS: Final = "metrics.csv"
 RESULT: Final = "result.json"
+PICTURES_FILE: Final = "pictures.pt"
 LOCK: Final = "training.lock"
 GROWING: Final = ("methods", "seeds")
 """What can be added to a run when it goes on; what it was begun with stays."""
