@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.ready-docs
+JOBS   ?= 2
 DEMO   ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .PHONY: help demo examples test lint format bench peers convergence pictures docs wheel clean five-seeds
@@ -21,8 +22,8 @@ examples: $(READY)  ## Run the examples: a training loop, Lightning, a certifica
 	$(BIN)/python examples/rate_limit.py
 	$(BIN)/python examples/own_constraint.py
 
-test: $(READY)    ## Run the tests
-	$(BIN)/python -m pytest
+test: $(READY)    ## Run the tests, two files at a time (JOBS=N for more)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: $(READY)    ## Check style and types
 	$(BIN)/ruff check .

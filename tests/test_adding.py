@@ -36,7 +36,7 @@ from ringfence.weak import (
     train,
 )
 from ringfence.weak.inference.model_file import read_model
-from ringfence.weak.training import metrics
+from ringfence.weak.training import measures
 from ringfence.weak.training.methods import METHODS
 from ringfence.weak.training.module import WeakSegmentation
 
@@ -327,8 +327,8 @@ class Boldness(MeanMetric):
 
 
 def test_a_measure_is_computed_kept_and_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bold = metrics.Measure("boldness", "how bold", lambda value: f"{100 * value:.0f} of 100", Boldness)
-    monkeypatch.setitem(metrics.MEASURES, "boldness", bold)
+    bold = measures.Measure("boldness", "how bold", lambda value: f"{100 * value:.0f} of 100", Boldness)
+    monkeypatch.setitem(measures.MEASURES, "boldness", bold)
     small = from_preset(SyntheticSettings, "synthetic-small")
     asked = replace(
         small,
@@ -345,7 +345,7 @@ def test_a_measure_is_computed_kept_and_shown(place: Path, monkeypatch: pytest.M
     comparison = read_comparison(folder)
     assert comparison.rows()[0].measures["boldness"] == pytest.approx(value)
     text = table_markdown(comparison)
-    assert "| stability | how bold | epoch time |" in text
+    assert "| how bold | epoch time |" in text
     assert f"| {100 * value:.0f} of 100 |" in text
 
 

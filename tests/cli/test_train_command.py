@@ -145,7 +145,7 @@ def test_a_printed_config_reads_back_as_itself(
         ("train tiny.yaml --data.prepared set --log_barrier.weights.stripes 2", "log_barrier.weights: there is no constraint 'stripes'; there are: strips, outside, box_size"),
         ("train tiny.yaml --data.prepared set --log_barrier.t 0", "log_barrier: t must be positive and finite, got t=0.0"),
         ("train tiny.yaml --data.prepared set --optimiser.class_path torch.optim.Adm", "optimiser.class_path: torch.optim has no 'Adm'; did you mean 'Adam'?"),
-        ("train boxes-smal --data.prepared set", "--config boxes-smal: No such file or directory"),
+        ("train boxes-smal --data.prepared set", "there is no preset 'boxes-smal'; did you mean 'boxes-small'?"),
         ("train set", "set is a folder, and CONFIG a YAML file; give a prepared set by --data.prepared set"),
         ("train --preset synthetic-small", "preset 'synthetic-small' is not for ringfence train; these are: boxes, boxes-small"),
         ("train --resume", "--resume needs --out FOLDER: which run should go on?"),

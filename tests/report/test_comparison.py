@@ -17,8 +17,8 @@ from ringfence.report.comparison import PAPER
 from ringfence.report.curves import curves_figure
 from ringfence.report.pictures import GREEN, OPACITY, RED, _rows, has_pictures, overlay, pictures_figure
 from ringfence.report.table import table_csv, table_markdown
+from ringfence.weak.training.measures import MEASURES, Measure
 from ringfence.weak.training.methods import colour_of, title_of
-from ringfence.weak.training.metrics import MEASURES, Measure
 
 EPOCHS, SEEDS = 20, (0, 7)
 METHODS = ("log_barrier", "full_supervision")

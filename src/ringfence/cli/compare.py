@@ -26,7 +26,7 @@ ringfence compare TASK --help shows a task's options."""
 
 SYNTHETIC: Final = Experiment(
     "ringfence compare synthetic",
-    """Train five methods and full supervision to find the darker of two discs, given constraints on its size and
+    """Train every method, and full supervision, to find the darker of two discs, given constraints on its size and
     centroid and not a single labelled pixel; print Dice, satisfaction and stability beside the paper's numbers, and
     draw the curves.""",
     """examples: `ringfence compare synthetic` (minutes on two CPU cores);
@@ -39,7 +39,7 @@ SYNTHETIC: Final = Experiment(
 )
 BOXES: Final = Experiment(
     "ringfence compare boxes",
-    """Train five methods and full supervision on a prepared set (`ringfence prepare LAYOUT SRC DST`), given boxes
+    """Train every method, and full supervision, on a prepared set (`ringfence prepare LAYOUT SRC DST`), given boxes
     and not a single labelled pixel; print Dice by patient, satisfaction and stability, and draw the curves.""",
     """examples: `ringfence compare boxes --data.prepared DST` (for a GPU); `--preset boxes-small` (without one);
     `--methods log_barrier full_supervision --seeds 0 1 2`; `--constraints.strips.width 10`;
@@ -71,6 +71,8 @@ def run(arguments: Sequence[str]) -> str:
     task, rest = arguments[0], list(arguments[1:])
     if task not in TASKS:
         raise ValueError(f"there is no task '{task}'; {hint(task, TASKS)}")
+    if rest and not rest[0].startswith("-"):  # a preset, as `ringfence train` takes it
+        rest[:1] = ["--preset", rest[0]]
     settings, folder, resume = TASKS[task].parsed(rest)
     for package in ("pytorch_lightning", "torchmetrics", "monai", "rich", "matplotlib"):
         require(package, "ringfence compare", "train")

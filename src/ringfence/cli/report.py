@@ -51,7 +51,8 @@ def written_report(run: str | Path, out: str | None = None, pictures: int | None
 
     comparison = read_comparison(run)
     files = write_report(comparison, out, pictures=pictures)
-    console = Console(width=max(Console().width, WIDTH))
+    more = 15 * max(0, len(comparison.measured) - 3)  # a column for each further measure
+    console = Console(width=max(Console().width, WIDTH + more))
     with console.capture() as text:
         console.print(table_terminal(comparison))
     return "\n".join([text.get().rstrip(), "", *(f"  {file}" for file in files)])

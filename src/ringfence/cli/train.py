@@ -36,7 +36,8 @@ def run(arguments: Sequence[str]) -> str:
             raise ValueError(
                 f"{words[0]} is a folder, and CONFIG a YAML file; give a prepared set by --data.prepared {words[0]}"
             )
-        words[:1] = ["--preset" if words[0] in TRAIN.presets else "--config", words[0]]
+        a_file = Path(words[0]).exists() or Path(words[0]).suffix in (".yaml", ".yml", ".json")
+        words[:1] = ["--config" if a_file else "--preset", words[0]]
     elif not words:
         raise ValueError("train on what? `ringfence train --data.prepared FOLDER`; see --help")
     settings, folder, resume = TRAIN.parsed(words)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ringfence.weak.training.measures import MEASURES
 from ringfence.weak.training.methods import METHODS, title_of
-from ringfence.weak.training.metrics import MEASURES
 from ringfence.weak.training.run_folder import ENVIRONMENT, METRICS, stored_config
 
 PAPER: Final = {

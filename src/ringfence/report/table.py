@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from ringfence.report.comparison import Comparison, Row
-from ringfence.weak.training.metrics import MEASURES
+from ringfence.weak.training.measures import MEASURES
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -69,7 +69,7 @@ def caption(comparison: Comparison) -> str:
         f"the last {comparison.last} of {comparison.length} epochs" if comparison.last > 1 else "the last epoch"
     )
     which = "2D, per validation image" if comparison.task == "synthetic" else "3D, per validation patient"
-    others = " The paper's network, images and batch are others." if comparison.paper else ""
+    others = " The paper's network, images and batch size differ." if comparison.paper else ""
     return (
         f"DSC: {which}; mean (sd) of {epochs}, {over}. Satisfaction: validation constraints "
         "that hold; stability: of those that held an epoch before, the fraction that still do. Epoch time: "

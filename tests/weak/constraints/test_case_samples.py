@@ -64,7 +64,7 @@ def test_boxes_from_masks_are_never_looser_than_asked() -> None:
 
 def test_neither_a_mask_nor_a_box() -> None:
     mask = torch.zeros(1, 1, 9, 9, dtype=torch.bool)
-    with pytest.raises(ValueError, match=r"Case07 has neither a mask nor a box: give boxes by data\.boxes"):
+    with pytest.raises(ValueError, match=r"Case07 has neither a mask nor a box: give boxes by --data\.boxes FILE"):
         _ = CaseSamples(images(mask), mask, case(1, 9, 9), (9, 9), drawn=False).boxes
 
 

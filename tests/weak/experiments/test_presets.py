@@ -69,7 +69,7 @@ def test_changes_by_dotted_names() -> None:
     assert changed.constraints == plain.constraints | {"strips": {"width": 9}}
     back = replace(changed, training=plain.training, constraints=plain.constraints, method=plain.method)
     assert back.with_method("log_barrier", t=plain.method_settings["log_barrier"].t) == plain
-    with pytest.raises(ValueError, match="there is no setting 'training.epoch'; did you mean 'epochs'"):
+    with pytest.raises(ValueError, match="there is no setting 'training.epoch'; did you mean 'training.epochs'"):
         plain.changed({"training.epoch": 3})
     with pytest.raises(ValueError, match="training.lr must be positive"):
         plain.changed({"training.lr": -1.0})

@@ -162,3 +162,19 @@ def test_predict_goes_on_with_what_is_missing(tmp_path: Path) -> None:
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["a.nii.gz", "b.nii.gz", "c.nii.gz"]
     with pytest.raises(FileExistsError, match="out already holds files: name a new folder. Nothing was changed"):
         predict(file, tmp_path / "scans", tmp_path / "out")
+
+
+def test_a_model_is_found_in_the_folder_of_its_training(tmp_path: Path) -> None:
+    file = written(tmp_path / "model.pt")
+    assert load_model(tmp_path, device="cpu").path == file
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty is a folder without a model.pt: name a model's file"):
+        load_model(tmp_path / "empty")
+
+
+def test_what_is_not_an_image_of_its_channels(tmp_path: Path, model: Model) -> None:
+    with pytest.raises(TypeError, match=r"for a file such as scan.nii.gz there is ringfence.weak.predict"):
+        model.predict("scan.nii.gz")  # type: ignore[arg-type]
+    two = load_model(written(tmp_path / "two.pt", channels=2), device="cpu")
+    with pytest.raises(ValueError, match=r"\[2, slices, height, width\] or .* np.moveaxis\(image, -1, 0\)"):
+        two.predict(np.zeros((5, 12, 10, 2)))

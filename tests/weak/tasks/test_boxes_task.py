@@ -120,7 +120,7 @@ def test_boxes_from_a_file_are_those_of_the_masks(tmp_path: Path) -> None:
 
 def test_no_mask_is_needed_with_a_file_of_boxes(tmp_path: Path) -> None:
     prepared = make_prepared(tmp_path / "set", masked=False)
-    with pytest.raises(ValueError, match=r"case0 has neither a mask nor a box: give boxes by data.boxes"):
+    with pytest.raises(ValueError, match=r"case0 has neither a mask nor a box: give boxes by --data.boxes FILE"):
         task_of(tmp_path / "set")
     lines = [f"{case.name},2,class 1,4,12,5,15" for case in prepared.of("train")]
     header = "case,slice,class,row_low,row_high,column_low,column_high"

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ringfence.weak.training.metrics import Dice
+from ringfence.weak.training.measures import Dice
 
 
 def batches(cases: bool) -> list[tuple[Tensor, dict[str, Tensor]]]:

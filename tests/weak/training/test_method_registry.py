@@ -84,9 +84,10 @@ def test_temperatures_are_above_zero(method: str, name: str) -> None:
 
 
 def test_every_method_looks_different_and_says_what_it_is() -> None:
-    assert len({one.title for one in METHODS.values()}) == len({one.colour for one in METHODS.values()}) == 6
+    for looks in ([title_of(name) for name in METHODS], [colour_of(name) for name in METHODS]):
+        assert len(set(looks)) == len(METHODS)
     assert title_of("augmented_lagrangian") == "Augmented Lagrangian (not in the paper)"
-    assert {one.steps for one in METHODS.values()} == {"epoch", "step"}
+    assert {one.steps for one in METHODS.values()} <= {"epoch", "step"}
     assert METHODS["relu_lagrangian"].steps == "step"
     assert [name for name, one in METHODS.items() if one.name != name] == []
     assert (title_of("a_method_of_mine"), colour_of("mine")) == ("a method of mine", colour_of("mine"))
@@ -117,7 +118,10 @@ def test_what_is_not_a_method_does_not_join(registry: None) -> None:
 
     with pytest.raises(ValueError, match="there is a method 'penalty' already: choose another name"):
         register(Impostor)
-    with pytest.raises(TypeError, match=r"a method is a subclass of ringfence.weak.MethodSettings, got .*Penalty"):
+    with pytest.raises(
+        TypeError,
+        match=r"a method is a subclass of ringfence.weak.MethodSettings, which makes a fence; got .*Penalty",
+    ):
         register(rf.Penalty)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="there is no method 'barier'; did you mean 'log_barrier'"):
         method_named("barier")

@@ -21,8 +21,8 @@ from ringfence.weak import NetworkSettings, Samples, SegmentationData, Synthetic
 from ringfence.weak.tasks.discs import disc_task
 from ringfence.weak.tasks.settings import DiscSettings
 from ringfence.weak.training.fit import make_data, make_module, quiet_lightning
+from ringfence.weak.training.measures import overlap
 from ringfence.weak.training.methods import METHODS
-from ringfence.weak.training.metrics import overlap
 from ringfence.weak.training.module import WeakSegmentation
 from ringfence.weak.training.networks import Tempered
 

@@ -60,7 +60,7 @@ class CaseSamples:
                 return torch.from_numpy(place_volume_boxes(self.annotated, self.case, self.size, classes))[None]
             return torch.from_numpy(place_boxes(self.annotated, self.case, self.size, classes))
         if not self.drawn:
-            raise ValueError(f"{self.name} has neither a mask nor a box: give boxes by data.boxes")
+            raise ValueError(f"{self.name} has neither a mask nor a box: give boxes by --data.boxes FILE")
         return boxes_from_masks(self.mask, self.margin, self.smallest)
 
     @cached_property

@@ -36,7 +36,11 @@ def find_by_dataset_json(
         raise FileNotFoundError(f"{path} is not a folder: unpack the download, and name the folder with {DATASET}")
     if not (path / DATASET).exists():
         inside = sorted(file.parent for file in path.glob(f"*/{DATASET}"))
-        hint = f"there is one in {inside[0]}: name that" if inside else "nnU-Net v2 and the Decathlon have one"
+        hint = (
+            f"there is one in {inside[0]}: name that"
+            if inside
+            else "write one, or describe your own layout (docs/prepare.md)"
+        )
         raise FileNotFoundError(f"{path} holds no {DATASET}; {hint}")
     facts = _read(path / DATASET)
     if not isinstance(facts, dict):

@@ -91,6 +91,15 @@ def about_data(settings: BoxSettings, task: Task, prepared: PreparedSet) -> dict
     return about
 
 
+def begins(settings: FitSettings, task: Task) -> str:
+    """What a training is about to do, in a line."""
+    size, count = " × ".join(map(str, task.space)), len(task.train["image"])
+    return (
+        f"{count} training image{'s' * (count != 1)}, {size}, {settings.training.length} epochs on "
+        f"{choose_accelerator(settings.training.device)}; constraints: {', '.join(task.constraints)}"
+    )
+
+
 def say_unjudged(task: Task, bars: ProgressBars) -> None:
     """Say so where there is no mask to judge by."""
     case = task.validation.get("case")

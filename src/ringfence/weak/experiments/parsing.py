@@ -16,19 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_h
 from ringfence.extras import require
 from ringfence.hints import nearest
 from ringfence.options import inside
+from ringfence.weak.experiments.settings import RENAMED
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
 Settings = TypeVar("Settings")
-
-RENAMED = {
-    "limits": "limits are constraints, as in --constraints.strips.width 5 (docs/constraints.md)",
-    "scale": "scales are presets, as in --preset synthetic-paper",
-    "training.schedule": "it is a class, as in --schedule.class_path null for a constant rate",
-    "data.sizes": "it is a constraint's, as in --constraints.size.file sizes.csv",
-}
-"""Options of older versions, and what to write instead."""
 
 
 def settings_parser(

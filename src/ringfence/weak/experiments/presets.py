@@ -44,7 +44,13 @@ def from_preset(kind: type[Settings], name: str, changes: Mapping[str, Any] | No
         name: of the preset.
         changes: other values, by their dotted names.
     """
-    return _read(kind, preset_file(name), kind()).changed(changes or {})
+    try:
+        settings = _read(kind, preset_file(name), kind())
+    except ValueError as error:
+        if name in preset_names() and "there is no option" in str(error):
+            raise ValueError(f"preset '{name}' is not for {kind.__name__}: {error}") from None
+        raise
+    return settings.changed(changes or {})
 
 
 def from_file(kind: type[Settings], file: str | Path, changes: Mapping[str, Any] | None = None) -> Settings:

@@ -23,6 +23,13 @@ from ringfence.weak.training.settings import (
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+RENAMED: Final = {
+    "limits": "limits are constraints, as in --constraints.strips.width 5 (docs/constraints.md)",
+    "scale": "scales are presets, as in --preset synthetic-paper",
+    "training.schedule": "it is a class, as in --schedule.class_path null for a constant rate",
+    "data.sizes": "it is a constraint's, as in --constraints.size.file sizes.csv",
+}
+"""Settings of older versions, and what to write instead."""
 BOX_CONSTRAINTS: Final[dict[str, Any]] = {"strips": {}, "outside": {}, "box_size": {}}
 """The paper's three."""
 
@@ -71,7 +78,9 @@ class CompareSettings(ExperimentSettings):
     methods: list[str] = option(
         list(METHODS), f"which to train, of {', '.join(METHODS)}, or class paths of your own"
     )
-    seeds: list[int] = option([0], "each seed has first weights and an order of its own, and so have random images")
+    seeds: list[int] = option(
+        [0], "of the initial weights, the order of images and, where images are random, the images"
+    )
 
     def __post_init__(self) -> None:
         names = self.method_names  # a class path registers its method
@@ -98,7 +107,7 @@ class SyntheticSettings(CompareSettings):
 
     @property
     def augment(self) -> None:
-        """Images are not augmented: there is no end of new ones."""
+        """Images are generated, and not augmented."""
         return
 
 
@@ -144,7 +153,7 @@ class TrainSettings(BoxSettings):
         "log_barrier",
         f"how the constraints are enforced: one of {', '.join(METHODS)}, or the class path of your own",
     )
-    seed: int = option(0, "of the first weights, the order of images, and how they are augmented")
+    seed: int = option(0, "of the initial weights, the order of images, and how they are augmented")
 
     def __post_init__(self) -> None:
         _ = self.method_name  # a class path registers its method
@@ -167,7 +176,12 @@ def _changed(settings: Any, name: str, rest: str, value: Any) -> Any:
         return replace(settings, method_settings={**settings.method_settings, first: own})
     known = [one.name for one in fields(settings)] if is_dataclass(settings) else []
     if first not in known:
-        raise ValueError(f"there is no setting '{name}'; {hint(first, known)}")
+        before = name[: len(name) - len(f"{first}.{rest}".rstrip("."))]
+        for old in (name, name.partition(".")[0]):
+            if old in RENAMED:
+                raise ValueError(f"there is no setting '{name}' any more: {RENAMED[old]}")
+        near = hint(before + first, [before + one for one in known])
+        raise ValueError(f"there is no setting '{name}'; {near}")
     changed = _changed(getattr(settings, first), name, rest, value) if rest else value
     return replace(settings, **{first: changed})
 

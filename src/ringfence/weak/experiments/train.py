@@ -9,6 +9,7 @@ from rich.console import Console
 from ringfence.files import check_room
 from ringfence.weak.experiments.one_training import (
     about_data,
+    begins,
     checked_box_task,
     checked_network,
     console_for,
@@ -44,6 +45,11 @@ def train(
     Returns:
         The folder with its epochs and its model.
     """
+    if not isinstance(settings, TrainSettings):
+        raise TypeError(
+            'settings: weak.from_preset(weak.TrainSettings, "boxes", {"data.prepared": FOLDER}) makes them; got '
+            f"{type(settings).__name__}"
+        )
     method, out = settings.method_name, Path(out)
     task, prepared = checked_box_task(settings, [method])
     settings = settings.lasting(len(task.train["image"]))
@@ -56,6 +62,7 @@ def train(
         ProgressBars(console_for(progress, console), 1, settings.training.length) as bars,
     ):
         say_unjudged(task, bars)
+        bars.say(begins(settings, task))
         if run.finished:
             bars.skip()
         else:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.weak.inference.model_file import ModelCard, read_model
+from ringfence.weak.inference.model_file import ModelCard, model_at, read_model
 from ringfence.weak.inference.predictor import Predictor, segment
 from ringfence.weak.prepared.preprocessing import normalised
 from ringfence.weak.volumes import largest_parts
@@ -95,7 +95,12 @@ class Model:
             spacing: millimetres between voxels along the same axes; for volumes in millilitres alone.
             largest: keep the largest connected part of each class alone.
         """
-        grey, single = self._grey(np.asarray(image))
+        array = np.asarray(image)
+        if array.dtype.kind in "US" or array.dtype == object:
+            raise TypeError(
+                f"image is an array of numbers; for a file such as {image} there is ringfence.weak.predict"
+            )
+        grey, single = self._grey(array)
         mask, probabilities = segment(self.predictor, grey, keep=True)
         assert probabilities is not None  # noqa: S101 - they are kept
         mask = largest_parts(mask) if largest else mask
@@ -114,7 +119,9 @@ class Model:
             shapes = "[slices, height, width] or [height, width]" + (
                 ", with channels first" if channels > 1 else ""
             )
-            raise ValueError(f"image is {list(image.shape)}; this model takes {names}: {shapes}")
+            last = channels > 1 and image.ndim in (3, 4) and image.shape[-1] == channels
+            hint = "; channels seem to be last: np.moveaxis(image, -1, 0)" if last else ""
+            raise ValueError(f"image is {list(image.shape)}; this model takes {names}: {shapes}{hint}")
         if image.dtype.kind not in "iufb":
             raise ValueError(f"image must be finite real numbers, got {image.dtype}")
         if not bool(np.isfinite(image).all()):
@@ -147,14 +154,15 @@ def load_model(
     """A model of `ringfence train`, ready to predict.
 
     Args:
-        path: its file, ``model.pt``.
+        path: its file, ``model.pt``, or the folder of its training.
         device: auto, cpu or cuda; auto takes a GPU if there is one.
         flips: average over the flips that the model was judged with.
         batch: how many slices or patches the network gets at once; default: 16 or 2.
         trust: the class path of a network outside of MONAI and torch that may be imported: naming it runs its code.
     """
-    network, card = read_model(path, trust)
-    return Model(Predictor(network, card, device=device, flips=flips, batch=batch), Path(path))
+    file = model_at(path)
+    network, card = read_model(file, trust)
+    return Model(Predictor(network, card, device=device, flips=flips, batch=batch), file)
 
 
 def _checked_spacing(spacing: Sequence[float], axes: int) -> tuple[float, ...]:

@@ -66,6 +66,18 @@ def save_model(path: Path, network: Tempered, card: ModelCard) -> None:
         torch.save({"format": FORMAT, "card": facts, "weights": weights}, part)
 
 
+def model_at(path: str | Path) -> Path:
+    """The file of a model: this one, or the one in the folder that a training wrote."""
+    path = Path(path)
+    if path.is_dir() and (path / MODEL).is_file():
+        return path / MODEL
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder without a {MODEL}: name a model's file")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not a model: there is no such file")
+    return path
+
+
 def read_model(path: str | Path, trust: str | None = None) -> tuple[Tempered, ModelCard]:
     """A model on the CPU, ready to predict.
 
@@ -73,9 +85,7 @@ def read_model(path: str | Path, trust: str | None = None) -> tuple[Tempered, Mo
         path: the file.
         trust: the class_path of a network outside of MONAI and torch that may be imported: naming it runs its code.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not a model: there is no such file")
+    path = model_at(path)
     kept = _read(path)
     try:
         card = _card(kept["card"])

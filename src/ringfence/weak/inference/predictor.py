@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from ringfence.weak.inference.model_file import ModelCard
 from ringfence.weak.prepared.preprocessing import resized
 from ringfence.weak.tasks.samples import padded
-from ringfence.weak.training.flips import flip_averaged
+from ringfence.weak.training.flip_averaging import flip_averaged
 from ringfence.weak.training.networks import Tempered
 from ringfence.weak.training.settings import flip_axes
 

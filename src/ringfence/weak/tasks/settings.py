@@ -13,7 +13,7 @@ from ringfence.options import inside, option
 class BoxDataSettings:
     """The images and their boxes."""
 
-    prepared: str = option("", "the folder that `ringfence prepare` wrote")
+    prepared: str = option("", "the folder that `ringfence prepare` wrote; default: none, and it is needed")
     boxes: str | None = option(None, "a file of boxes (CSV, JSON, COCO); default: taken from the masks")
     margin: int = option(
         0, "pixels by which boxes may be too wide on every side; those taken from masks are made so much wider"

@@ -75,7 +75,7 @@ class ConstrainedSettings(MethodSettings):
     def options(self, setup: Setup) -> Options:
         """What every fence of ours is made with."""
         weights = {name: weight for name, weight in self.weights.items() if name in setup.constraints}
-        # Residuals are ours, and so are the indices; the module looks at the loss once an epoch.
+        # We build residuals and indices, so validation is off; the module looks at the loss once an epoch.
         return {"reduction": "batchmean", "validate": False, "weights": weights}
 
 
@@ -88,7 +88,7 @@ class Lagrangian(ConstrainedSettings):
     colour: ClassVar = "#8c8c8c"
 
     dual_lr: float = option(1.0, "dual learning rate")
-    initial: float = option(0.0, "every λ's first value")
+    initial: float = option(0.0, "initial λ")
 
     def make(self, setup: Setup) -> Method:
         """Multipliers for every training image."""
@@ -107,7 +107,7 @@ class ReLULagrangian(ConstrainedSettings):
     steps: ClassVar[Literal["epoch", "step"]] = "step"
 
     dual_lr: float = option(1.0, "dual learning rate")
-    initial: float = option(0.0, "every λ's first value")
+    initial: float = option(0.0, "initial λ")
     interval: int = option(10, "iterations before the first dual step")
     growth: int = option(1, "how many iterations longer each interval is than the one before")
 
@@ -146,7 +146,7 @@ class LogBarrier(ConstrainedSettings):
     title: ClassVar = "Log-barrier extension"
     colour: ClassVar = "#c0272d"
 
-    t: float = option(1.0, "the first t")
+    t: float = option(1.0, "initial t")
     mu: float | None = option(1.1, "growth of t per epoch; null where final_t is given")
     final_t: float | None = option(None, "t in the last epoch (geometric schedule); default: mu says how it grows")
 
@@ -197,7 +197,7 @@ class AugmentedLagrangian(ConstrainedSettings):
     colour: ClassVar = "#9467bd"
 
     rho: float = option(1.0, "ρ, and the dual learning rate")
-    initial: float = option(0.0, "every λ's first value")
+    initial: float = option(0.0, "initial λ")
     mu: float = option(1.0, "growth of ρ per epoch")
 
     def make(self, setup: Setup) -> Method:
@@ -220,7 +220,10 @@ _SPARE_COLOURS: Final = ("#56b4e9", "#d55e00", "#cc79a7", "#f0e442", "#009e73")
 def register(method: type[MethodSettings]) -> type[MethodSettings]:
     """Add a method of one's own to those there are; returns it, so that it can be a decorator."""
     if not (isinstance(method, type) and issubclass(method, MethodSettings)):
-        raise TypeError(f"a method is a subclass of ringfence.weak.MethodSettings, got {method!r}")
+        raise TypeError(
+            f"a method is a subclass of ringfence.weak.MethodSettings, which makes a fence; got {method!r}: see "
+            "docs/python.md, a method of your own"
+        )
     if not str(getattr(method, "name", "")).isidentifier():
         raise TypeError(f"{method.__name__} needs a name to be asked for by, as in name: ClassVar = 'my_method'")
     if METHODS.get(method.name, method) is not method and METHODS[method.name].__module__ == __name__:

@@ -22,9 +22,9 @@ from ringfence.segmentation import Region
 from ringfence.weak.constraints.constraint import Constraint, Unit
 from ringfence.weak.tasks.task import Measure, Task, measured, tolerances
 from ringfence.weak.training.data import Batch
-from ringfence.weak.training.flips import flip_averaged
+from ringfence.weak.training.flip_averaging import flip_averaged
 from ringfence.weak.training.graphs import Graphed, fused, plain, rewrapped
-from ringfence.weak.training.metrics import MEASURES
+from ringfence.weak.training.measures import MEASURES
 from ringfence.weak.training.networks import Tempered
 
 OptimiserOf: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]

@@ -23,7 +23,7 @@ class NetworkSettings:
     """The network: any torch.nn.Module from images [B, C, ...] to logits [B, 1 + classes, ...]."""
 
     class_path: str = option(
-        "monai.networks.nets.BasicUNet", "the class, as one would import it; your own too (my_module.MyNetwork)"
+        "monai.networks.nets.BasicUNet", "import path of the class; your own too (my_module.MyNetwork)"
     )
     init_args: dict[str, Any] = option(
         {"features": [32, 32, 64, 128, 256, 32], "act": "relu", "norm": "batch", "upsample": "nontrainable"},
@@ -36,7 +36,7 @@ class NetworkSettings:
 class OptimiserSettings:
     """The optimiser: any torch.optim.Optimizer."""
 
-    class_path: str = option("torch.optim.Adam", "the class, as one would import it; your own too")
+    class_path: str = option("torch.optim.Adam", "import path of the class; your own too")
     init_args: dict[str, Any] = option(
         {"betas": [0.9, 0.99]},
         "its arguments by name, beside lr; dropped when another class_path is given without them",
@@ -48,7 +48,7 @@ class ScheduleSettings:
     """The learning rate's schedule: any torch.optim.lr_scheduler, stepped once an epoch."""
 
     class_path: str | None = option(
-        "torch.optim.lr_scheduler.CosineAnnealingLR", "the class, as one would import it; null for a constant rate"
+        "torch.optim.lr_scheduler.CosineAnnealingLR", "import path of the class; null for a constant rate"
     )
     init_args: dict[str, Any] = option(
         {}, "its arguments by name; T_max, total_iters and total_steps are the number of epochs by default"
@@ -62,7 +62,7 @@ class TrainingSettings:
     epochs: int | None = option(50, "passes over the training images; null for as many as `steps` take")
     steps: int = option(2000, "where epochs is null: steps in all, in at least 10 and at most 400 epochs")
     batch_size: int = option(8, "images a step")
-    lr: float = option(1e-3, "the first learning rate")
+    lr: float = option(1e-3, "the initial learning rate")
     prior: float | None = option(
         None, "fraction of the image that is foreground before training; default: left to the network"
     )
@@ -106,7 +106,7 @@ class AugmentSettings:
 
     flip: list[str] = option(
         ["left-right"],
-        "flip every second time: left-right, up-down, slices; [] in a file for never. Bodies have an up",
+        "flip with probability 1/2: left-right, up-down, slices; [] for never. Anatomy is seldom symmetric up-down",
     )
     average: bool = option(
         True,

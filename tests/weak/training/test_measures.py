@@ -10,7 +10,7 @@ from dice_ranks import batches, run
 from monai.metrics.meandice import compute_dice
 from torch import Tensor
 
-from ringfence.weak.training.metrics import MEASURES, Dice, decimals, dice, overlap, percent
+from ringfence.weak.training.measures import MEASURES, Dice, decimals, dice, overlap, percent
 
 
 def test_dice_against_its_formula() -> None:
@@ -96,6 +96,6 @@ def test_two_ranks_say_what_one_says(ranks: list[dict[str, dict[str, Tensor]]], 
 
 
 def test_the_table_knows_how_to_write_its_numbers() -> None:
-    assert list(MEASURES) == ["dice", "satisfaction", "stability"]
+    assert list(MEASURES)[:3] == ["dice", "satisfaction", "stability"]
     assert (decimals(0.8634), percent(0.8634)) == ("0.863", "86.3 %")
     assert (decimals(float("nan")), percent(float("nan"))) == ("–", "–")
