@@ -116,9 +116,8 @@ class Model:
         several = image.ndim == 4 or (image.ndim == 3 and channels > 1 and len(image) == channels)
         if image.ndim not in (2, 3, 4) or (len(image) if several else 1) != channels or not image.size:
             names = f"{channels} channel{'s' * (channels > 1)} ({', '.join(self.card.channels)})"
-            shapes = "[slices, height, width] or [height, width]" + (
-                ", with channels first" if channels > 1 else ""
-            )
+            first = f"{channels}, " * (channels > 1)
+            shapes = f"[{first}slices, height, width] or [{first}height, width]"
             last = channels > 1 and image.ndim in (3, 4) and image.shape[-1] == channels
             hint = "; channels seem to be last: np.moveaxis(image, -1, 0)" if last else ""
             raise ValueError(f"image is {list(image.shape)}; this model takes {names}: {shapes}{hint}")
