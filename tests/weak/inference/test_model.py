@@ -85,7 +85,8 @@ def test_several_channels_come_first(tmp_path: Path) -> None:
     single = model.predict(np.stack([SCAN[0], other[0]]))
     assert single.mask.shape == (12, 10)
     with pytest.raises(
-        ValueError, match=r"image is \[5, 12, 10\]; this model takes 2 channels \(c0, c1\): .*channels f"
+        ValueError,
+        match=r"image is \[5, 12, 10\]; this model takes 2 channels \(c0, c1\): \[2, slices, height, width\]",
     ):
         model.predict(SCAN)
 
