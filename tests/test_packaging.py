@@ -63,11 +63,11 @@ def test_the_core_needs_torch_alone() -> None:
     [
         (
             "ringfence.Monitor",
-            "rf.Monitor needs torchmetrics: pip install torchmetrics (ringfence's extra [metrics] brings it)",
+            "rf.Monitor needs torchmetrics: pip install 'ringfence[metrics]' (from a clone: pip install '.[metrics]') brings it",
         ),
         (
             "ringfence.lightning",
-            "ringfence.lightning needs pytorch-lightning: pip install pytorch-lightning (ringfence's extra [lightning] brings it)",
+            "ringfence.lightning needs pytorch-lightning: pip install 'ringfence[lightning]' (from a clone: pip install '.[lightning]') brings it",
         ),
     ],
 )

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
+from typing import Final
+
+PACKAGES: Final = {"yaml": "pyyaml"}
+"""Modules that are called otherwise where they come from."""
 
 
 def require(module: str, what: str, extra: str) -> ModuleType:
@@ -13,8 +17,9 @@ def require(module: str, what: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not module.startswith(error.name):
             raise  # the module is there, something inside it is not: its own message says more
-        package = error.name.replace("_", "-")
+        package = PACKAGES.get(error.name, error.name.replace("_", "-"))
         raise ModuleNotFoundError(
-            f"{what} needs {package}: pip install {package} (ringfence's extra [{extra}] brings it)",
+            f"{what} needs {package}: pip install 'ringfence[{extra}]' (from a clone: pip install '.[{extra}]') "
+            "brings it",
             name=error.name,
         ) from None

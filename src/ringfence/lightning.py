@@ -53,7 +53,7 @@ class FenceCallback(_Callback):
         score: the logged metric to choose by, such as "val_dice"; None keeps no checkpoint.
         mode: whether a high ("max") or a low ("min") score is good.
         satisfaction: the share of constraints that must hold, 0 to 1.
-        dirpath: where the checkpoint goes; beside the trainer's other checkpoints unless given.
+        dirpath: where the checkpoint goes; default: beside the trainer's other checkpoints.
         prefix: put before the name of everything logged.
         every: when fences are stepped: at each "epoch"'s end, or after each "step" of the optimiser.
     """

@@ -32,7 +32,7 @@ class Region:
     Args:
         logits: ``[batch, channels, *space]``, space of one, two or three axes. A single channel is taken as the
             foreground's logit (a sigmoid), and is class 0.
-        classes: the channels to measure; all but the first (the background) unless given.
+        classes: the channels to measure; default: all but the first, the background.
         temperature: > 0; below 1 sharpens. (The paper's authors multiply logits by 5: temperature 0.2.)
     """
 

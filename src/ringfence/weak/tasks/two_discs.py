@@ -51,7 +51,7 @@ def two_discs(
         count: how many images.
         split: any name; each has images of its own.
         size: pixels along each side.
-        radius: pixels; 25 at size 256 and in proportion unless given.
+        radius: pixels; default: 25 at size 256, and in proportion.
         seed: another seed, another data set.
 
     Returns:
