@@ -182,7 +182,7 @@ def known_options(parser: ArgumentParser) -> list[str]:
 
 def _add_fields(parser: ArgumentParser, group: Any, defaults: Any, prefix: str) -> None:
     hints = get_type_hints(type(defaults))
-    for field in fields(defaults):
+    for field in sorted(fields(defaults), key=lambda one: one.name != "data"):  # what is needed comes first
         value, kind = getattr(defaults, field.name), hints[field.name]
         if field.metadata.get("flat"):
             for name, group_of in value.items():
