@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ringfence.checks import Check, Ledger, batched
-from ringfence.methods.by_name import ByName
+from ringfence.methods.by_name import ByName, quoted
 from ringfence.methods.schedule import Schedule
 from ringfence.methods.state import Remembering
 from ringfence.residuals import Constraint, Residual, as_residual
@@ -125,15 +125,15 @@ class Admitting(Remembering):
                 raise ValueError(f"'{taken[0]}' cannot name a constraint: it is an argument of the methods")
             unused = sorted(set(self.weights) - set(names))
             if unused:
-                raise ValueError(f"weights name {listed(unused)}, but the constraints are {listed(names)}")
+                raise ValueError(f"weights name {quoted(unused)}, but the constraints are {quoted(names)}")
             for setting in self._by_name():
                 setting.check_names(names)
             return
         new, gone = sorted(set(names) - set(self._names)), sorted(set(self._names) - set(names))
         raise ValueError(
-            f"the constraints' names changed: they were {listed(sorted(self._names))}, now "
+            f"the constraints' names changed: they were {quoted(sorted(self._names))}, now "
             + " and ".join(
-                f"{listed(those)} {'are' if len(those) > 1 else 'is'} {what}"
+                f"{quoted(those)} {'are' if len(those) > 1 else 'is'} {what}"
                 for those, what in ((new, "new"), (gone, "missing"))
                 if those
             )
@@ -144,8 +144,3 @@ class Admitting(Remembering):
 def transformed() -> bool:
     """Whether torch.compile or torch.func is tracing, rather than computing."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names for a message."""
-    return ", ".join(f"'{name}'" for name in names)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from ringfence.certificate import Certificate
-from ringfence.methods.admission import Admitting, Call, listed, transformed
+from ringfence.methods.admission import Admitting, Call, transformed
+from ringfence.methods.by_name import quoted
 from ringfence.numbers import not_negative
 from ringfence.residuals import Constraint, Residual
 
@@ -67,7 +68,7 @@ class Method(Admitting):
         **unknown: object,
     ) -> None:
         if unknown:
-            raise TypeError(f"{type(self).__name__} takes no argument {listed(unknown)}")
+            raise TypeError(f"{type(self).__name__} takes no argument {quoted(unknown)}")
         if reduction not in get_args(Reduction):
             raise ValueError(f"reduction must be one of {', '.join(get_args(Reduction))}, got '{reduction}'")
         self.reduction = reduction
@@ -261,8 +262,8 @@ class Method(Admitting):
         saved = header.get("names", [])
         if saved and self._names is not None and set(saved) != self._names:
             return (
-                f"the state is about the constraints {listed(saved)}, this method's are "
-                f"{listed(sorted(self._names))}"
+                f"the state is about the constraints {quoted(saved)}, this method's are "
+                f"{quoted(sorted(self._names))}"
             )
         return None
 

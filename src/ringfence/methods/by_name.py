@@ -53,9 +53,9 @@ class ByName(Generic[T]):
         raise ValueError(
             f"{self.option} "
             + " and ".join(
-                [f"lacks {_listed(missing)}"] * bool(missing) + [f"names {_listed(unknown)}"] * bool(unknown)
+                [f"lacks {quoted(missing)}"] * bool(missing) + [f"names {quoted(unknown)}"] * bool(unknown)
             )
-            + f": the constraints are {_listed(names)}; give each of them a value, or one value for all"
+            + f": the constraints are {quoted(names)}; give each of them a value, or one value for all"
         )
 
     def __str__(self) -> str:
@@ -68,5 +68,6 @@ def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(getattr(value, "__name__", value))
 
 
-def _listed(names: Iterable[str]) -> str:
+def quoted(names: Iterable[str]) -> str:
+    """Names for a message."""
     return ", ".join(f"'{name}'" for name in names)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ringfence.extras import require
-from ringfence.weak.volumes.volume import Volume, check_same_grid, read_volume, volume_name
+from ringfence.weak.volumes import Volume, check_same_grid, read_volume, volume_name
 
 COLUMNS: Final = ("case", "label", "dice", "hd95", "hd95_unit", "predicted_voxels", "true_voxels")
 TRUE: Final = "_segmentation"

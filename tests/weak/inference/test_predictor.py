@@ -21,8 +21,8 @@ from ringfence.weak.inference.overlays import COLOURS, overlay_sheet, tinted
 from ringfence.weak.inference.predictor import Predictor
 from ringfence.weak.prepared.preprocessing import Preprocessing, normalised
 from ringfence.weak.training.networks import Tempered, build_network
+from ringfence.weak.volumes import read_volume
 from ringfence.weak.volumes.orientation import axes, upright
-from ringfence.weak.volumes.volume import read_volume
 
 RANDOM = np.random.default_rng(0)
 GREY = RANDOM.integers(0, 1000, (5, 12, 10)).astype(np.int16)  # z, y, x

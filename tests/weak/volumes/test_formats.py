@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ringfence.weak.volumes.volume import (
+from ringfence.weak.volumes import (
     volume_name,
 )
 

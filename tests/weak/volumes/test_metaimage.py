@@ -10,7 +10,7 @@ import pytest
 import SimpleITK as sitk  # noqa: N813 - everyone's habit
 from volume_files import VOXELS, rewrite
 
-from ringfence.weak.volumes.volume import (
+from ringfence.weak.volumes import (
     read_volume,
 )
 

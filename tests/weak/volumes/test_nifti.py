@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from volume_files import VOXELS
 
-from ringfence.weak.volumes.volume import (
+from ringfence.weak.volumes import (
     read_volume,
 )
 

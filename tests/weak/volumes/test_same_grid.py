@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from volume_files import VOXELS
 
-from ringfence.weak.volumes.volume import (
+from ringfence.weak.volumes import (
     Volume,
     check_same_grid,
     read_volume,

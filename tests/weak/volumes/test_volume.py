@@ -10,7 +10,7 @@ import pytest
 import SimpleITK as sitk  # noqa: N813 - everyone's habit
 from volume_files import VOXELS
 
-from ringfence.weak.volumes.volume import (
+from ringfence.weak.volumes import (
     read_channels,
     read_shape,
     read_volume,

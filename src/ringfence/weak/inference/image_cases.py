@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ringfence.weak.inference.model_file import ModelCard
-from ringfence.weak.volumes.volume import NIFTI, load_nifti, volume_name
+from ringfence.weak.volumes import NIFTI, load_nifti, volume_name
 
 _CHANNEL: Final = re.compile(r"(.+)_(\d{4})")
 

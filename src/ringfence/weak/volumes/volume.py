@@ -10,25 +10,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.weak.volumes.formats import METAIMAGE, NIFTI, is_metaimage, is_nifti, volume_name
+from ringfence.weak.volumes.formats import METAIMAGE, NIFTI, is_metaimage, is_nifti
 from ringfence.weak.volumes.grid import check_same_grid
 from ringfence.weak.volumes.metaimage import metaimage_sizes, read_metaimage, write_metaimage
 from ringfence.weak.volumes.nifti import load_nifti, read_nifti, write_nifti
-from ringfence.weak.volumes.orientation import axes
-
-__all__ = [
-    "METAIMAGE",
-    "NIFTI",
-    "Volume",
-    "axes",
-    "check_same_grid",
-    "load_nifti",
-    "read_channels",
-    "read_shape",
-    "read_volume",
-    "volume_name",
-    "write_volume",
-]
 
 UNKNOWN_SPACING: Final = (1.0, 1.0, 1.0)
 """The usual placeholder in a header for unknown spacing: no millimetres can be reported from it."""
