@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
+import ringfence as rf
 from prepared_sets import make_prepared
+from ringfence import weak
 from ringfence.segmentation import Region
 from ringfence.weak.constraints.registry import make_constraints
 from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.discs import disc_task
 from ringfence.weak.tasks.settings import BoxDataSettings, DiscSettings
-from ringfence.weak.tasks.task import tolerances
+from ringfence.weak.tasks.task import measured, tolerances
 
 
 def test_discs_are_bounded_as_the_paper_has_it() -> None:
@@ -84,3 +86,14 @@ def test_pictures_are_of_the_fullest_sample_of_each_of_the_first_cases(tmp_path:
     first = 2 if size[2] >= size[3] else 3
     second = max((0, 1, 4), key=lambda one: (int(size[one]), -one))
     assert bare.pictured(2) == [first, second]
+
+
+def test_a_constraint_of_ones_own_has_a_row_for_each_image() -> None:
+    class Mean(weak.Constraint):
+        def residual(self, region: Region, targets: weak.Targets, unit: weak.Unit) -> rf.Residual:
+            return rf.at_most(region.size.mean(dim=0), 3.0)
+
+    with pytest.raises(
+        ValueError, match=r"constraints.mine: a residual has a row for each image, here 4; its shape is"
+    ):
+        measured({"mine": Mean()})(Region(torch.zeros(4, 3, 5, 6)), {})

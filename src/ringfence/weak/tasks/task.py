@@ -77,7 +77,15 @@ def measured(constraints: Mapping[str, Constraint], unit: Unit = "pixels") -> Me
     """From a region and targets to the residuals of these constraints."""
 
     def residuals(region: Region, targets: Targets) -> dict[str, Residual]:
-        return {name: one.residual(region, targets, unit) for name, one in constraints.items()}
+        found = {name: one.residual(region, targets, unit) for name, one in constraints.items()}
+        rows = region.probabilities.shape[0]
+        for name, one in found.items():
+            if one.f.shape[:1] != (rows,):
+                raise ValueError(
+                    f"constraints.{name}: a residual has a row for each image, here {rows}; its shape is "
+                    f"{list(one.f.shape)}"
+                )
+        return found
 
     return residuals
 
