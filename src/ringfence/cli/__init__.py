@@ -14,8 +14,10 @@ from importlib import import_module
 from typing import Final
 
 import ringfence
+from ringfence import memory
 from ringfence.cli.parser import Parser
-from ringfence.hints import nearest
+from ringfence.files import WriteFailed
+from ringfence.hints import nearest, printable
 
 COMMANDS: Final = {
     "prepare": "make a data set of medical volumes, as downloaded, ready to train on",
@@ -41,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     parsed = parser.parse_args(arguments)
     command = parsed.command
+    if parsed.memory:
+        os.environ[memory.VARIABLE] = parsed.memory
     try:
+        memory.limit()  # says so if it is no size
         print(import_module(f"ringfence.cli.{command}").run(parsed.arguments), flush=True)
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor will the exit complain
@@ -52,15 +57,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RuntimeError, MemoryError) as error:
         if not isinstance(error, MemoryError) and "memory" not in str(error):
             raise  # a fault of ours, or of the user's network: its traceback says more
-        print(f"ringfence {command}: not enough memory for that; make something smaller", file=sys.stderr)
+        _complain(command, "not enough memory for that; make something smaller")
         return 2
     except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
-        what = str(error)
-        if isinstance(error, OSError) and error.errno == errno.EROFS:
-            what = f"{error.filename} cannot be written: the file system is read-only; choose another folder"
-        print(f"ringfence {command}: {what}", file=sys.stderr)
+        _complain(command, reason(error))
         return 2
     return 0
+
+
+def reason(error: Exception) -> str:
+    """What an error says to a user; Python's own of files begin with a number."""
+    if isinstance(error, WriteFailed) or not isinstance(error, OSError) or error.filename is None:
+        return str(error) or type(error).__name__
+    if error.errno in (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return str(WriteFailed(error.filename, error))
+    return f"{error.filename}: {error.strerror or error}"
+
+
+def _complain(command: str, what: str) -> None:
+    print(f"ringfence {command}: {printable(what)}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,13 +88,15 @@ def _parser() -> argparse.ArgumentParser:
                 "commands:",
                 *(f"  {name:<10} {text}" for name, text in COMMANDS.items()),
                 "",
-                "ringfence COMMAND --help shows a command's options.",
+                "ringfence COMMAND --help shows a command's options. No file may ask for more memory than --memory",
+                f"or {memory.VARIABLE} allow (before COMMAND, as in --memory 4GB; default: half of the machine's).",
                 "In Python: import ringfence as rf; fence = rf.LogBarrier(t=5.0, mu=1.1). See the README.",
             ]
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ringfence {ringfence.__version__}")
+    parser.add_argument("--memory", metavar="SIZE", help=argparse.SUPPRESS)
     parser.add_argument("command", type=_command, metavar="COMMAND", help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser

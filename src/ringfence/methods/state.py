@@ -10,6 +10,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from ringfence.documents import parse_json
+
 HEADER: Final = "header"
 
 
@@ -76,7 +78,10 @@ class Remembering(nn.Module, ABC):
             missing_keys.append(prefix + HEADER)  # torch raises, or not, as its caller's strict= says
             unexpected_keys.extend(prefix + key for key in mine)
             return
-        header = json.loads(bytes(mine.pop(HEADER).tolist()))
+        header = _unpacked(mine.pop(HEADER))
+        if header is None:
+            error_msgs.append(f"{prefix}{HEADER} is damaged: it should be what state_dict() gave")
+            return
         if header.get("method") != type(self).__name__:
             error_msgs.append(
                 f"this state was saved by {header.get('method')}, but it is being loaded into "
@@ -103,3 +108,14 @@ class Remembering(nn.Module, ABC):
         moved = {name: tensor.to(fn(tensor.new_empty(0)).device) for name, tensor in self._tensors().items()}
         self._restore(self._header(), self._numbers(), moved)
         return self
+
+
+def _unpacked(packed: Any) -> dict[str, Any] | None:
+    """What the tensor of bytes says, if it is one."""
+    if not (isinstance(packed, Tensor) and packed.dtype == torch.uint8 and packed.ndim == 1):
+        return None
+    try:
+        header = parse_json(bytes(packed.tolist()).decode("utf-8"), HEADER)
+    except ValueError:
+        return None
+    return header if isinstance(header, dict) else None
