@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ringfence.cli import Interrupted
 from ringfence.cli.parser import Parser
 from ringfence.extras import require
+from ringfence.hints import one_line
 
 if TYPE_CHECKING:
     from ringfence.weak.datasets import Layout, Source
@@ -54,7 +55,7 @@ def run(arguments: Sequence[str]) -> str:
     layout = layout_named(name)
     options = _parser(name, layout).parse_args(rest)
     check_places(options.source, options.out)
-    for package in ("rich", "SimpleITK", "nibabel"):
+    for package in ("rich", "nibabel"):
         require(package, "ringfence prepare", "train")
     own = {option.name: getattr(options, option.name) for option in layout.options}
     given = {name: value for name, value in own.items() if value is not None}
@@ -106,6 +107,7 @@ def _side(text: str) -> int:
 
 def _prepared(layout: Layout, source: Source, options: argparse.Namespace) -> str:
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from ringfence.weak.prepared import build
@@ -114,7 +116,7 @@ def _prepared(layout: Layout, source: Source, options: argparse.Namespace) -> st
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(source.name, total=len(source.cases))
+        task = bar.add_task(escape(one_line(source.name)), total=len(source.cases))
         try:
             done = build.prepare_source(
                 source,
@@ -122,7 +124,7 @@ def _prepared(layout: Layout, source: Source, options: argparse.Namespace) -> st
                 size=tuple(options.size) if options.size else layout.size,
                 percentiles=tuple(options.percentiles) if options.percentiles else PERCENTILES,
                 skip_failures=options.skip_failures,
-                tell=lambda case: bar.update(task, advance=1, description=case),
+                tell=lambda case: bar.update(task, advance=1, description=escape(one_line(case))),
             )
         except KeyboardInterrupt:
             raise Interrupted(

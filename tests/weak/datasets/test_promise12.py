@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
 
@@ -70,6 +71,17 @@ def test_a_missing_partner_is_a_failure_of_its_case(tmp_path: Path) -> None:
     assert "no Case04.mhd for" in source.problems["Case04"]
 
 
+def test_what_is_no_file_is_found_by_its_name(tmp_path: Path) -> None:
+    """D13: it costs its case once that is read; a pipe in the place of the download is refused at once."""
+    case(tmp_path / "a", 1)
+    (tmp_path / "a/Case01.mhd").unlink()
+    os.mkfifo(tmp_path / "a/Case01.mhd")
+    assert names(find_promise12(tmp_path / "a")) == names(find_promise12(tmp_path)) == ["Case01"]
+    os.mkfifo(tmp_path / "pipe.zip")
+    with pytest.raises(ValueError, match=r"pipe.zip is a pipe"):
+        find_promise12(tmp_path / "pipe.zip")
+
+
 def test_what_is_no_download_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match=r"empty: no CaseNN.mhd and CaseNN_segmentation.mhd in it"):
@@ -87,3 +99,25 @@ def test_a_zip_that_reaches_out_of_its_folder_is_refused(tmp_path: Path, name: s
         archive.writestr(name, "")
     with pytest.raises(ValueError, match=r"evil.zip holds a file named .* outside its own folder"):
         find_promise12(tmp_path / "evil.zip")
+
+
+@pytest.mark.parametrize(("place", "value"), [(6, 200), (46, 0), (28, 0), (24, 255), (12, 255)])
+def test_an_odd_zip_is_one_line(tmp_path: Path, place: int, value: int) -> None:
+    """D11: an odd version, a null byte in a name, an empty name, and sizes that are not so."""
+    case(tmp_path / "a", 1)
+    pack(tmp_path / "z.zip", tmp_path / "a")
+    data = bytearray((tmp_path / "z.zip").read_bytes())
+    data[data.index(b"PK\1\2") + place] = value
+    (tmp_path / "z.zip").write_bytes(data)
+    try:
+        source = find_promise12(tmp_path / "z.zip")
+        for volume in (one for found in source.cases for one in found.images):
+            volume.stamps()
+            with volume.reading() as content:
+                content.read(1000)
+    except (ValueError, OSError) as error:
+        problem = str(error)
+    else:
+        problem = "".join(source.problems.values()) or "z.zip"
+    assert "z.zip" in problem
+    assert "\n" not in problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from downloads import case
+from downloads import case, pack
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +21,19 @@ def test_what_a_file_was_is_noticed(tmp_path: Path) -> None:
     assert volume.stamps() == before
     (tmp_path / "a/Case01.raw").write_text("other")
     assert volume.stamps() != before
+
+
+def test_what_a_member_of_a_zip_was_is_noticed(tmp_path: Path) -> None:
+    """As of a file: its names and lengths, and checksums in the place of times."""
+    case(tmp_path / "a", 1)
+    pack(tmp_path / "z.zip", tmp_path / "a", "b/")
+    before = SourceVolume(Path("b/Case01.mhd"), tmp_path / "z.zip").stamps()
+    assert [stamp[:2] for stamp in before] == [["Case01.mhd", 10], ["Case01.raw", 10]]
+    (tmp_path / "a/Case01.raw").write_text("another.ra")
+    pack(tmp_path / "z.zip", tmp_path / "a", "b/")
+    assert SourceVolume(Path("b/Case01.mhd"), tmp_path / "z.zip").stamps() != before
+    with pytest.raises(FileNotFoundError, match=r"gone.nii cannot be read: No such file"):
+        SourceVolume(tmp_path / "gone.nii").stamps()
 
 
 @given(st.sets(st.integers(0, 999), max_size=60), st.integers(0, 20))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -13,9 +15,10 @@ import pytest
 import SimpleITK as sitk  # noqa: N813 - everyone's habit
 from small_downloads import SIZE, case, labelled, nifti, volume, write
 
-from ringfence.files import checksum
+from ringfence.files import WriteFailed, checksum
 from ringfence.weak.datasets import find_folder, find_promise12
-from ringfence.weak.prepared.build import PreparationFailed, prepare_source
+from ringfence.weak.prepared import build
+from ringfence.weak.prepared.build import PreparationFailed, median_size, prepare_source
 from ringfence.weak.prepared.prepared_set import MANIFEST, read_prepared
 from ringfence.weak.prepared.unfinished import SOURCES
 
@@ -64,7 +67,10 @@ def test_other_sizes_are_resized_and_unknown_spacing_is_null(tmp_path: Path) -> 
     assert np.array_equal(mask, np.broadcast_to((np.arange(8) < 4)[:, None], mask.shape))
 
 
-def test_zips_come_out_as_folders_do(download: Path, tmp_path: Path) -> None:
+def test_zips_come_out_as_folders_do(download: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D12: and nothing is unpacked to a disk, where a kill would leave it. A size is chosen from zips, too."""
+    for unpacking in ("mkdtemp", "mkstemp"):
+        monkeypatch.setattr(tempfile, unpacking, None)
     (tmp_path / "zips").mkdir()
     for part, number in enumerate((1, 2, 3), start=1):
         with zipfile.ZipFile(tmp_path / f"zips/TrainingData_Part{part}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -74,6 +80,11 @@ def test_zips_come_out_as_folders_do(download: Path, tmp_path: Path) -> None:
     packed = prepare_source(find_promise12(tmp_path / "zips"), tmp_path / "packed", size=SIZE).prepared
     assert packed.cases == loose.cases
     assert prepare_source(find_promise12(tmp_path / "zips"), tmp_path / "packed", size=SIZE).kept == 3
+    case(tmp_path / "large", 4, side=40)
+    with zipfile.ZipFile(tmp_path / "large.zip", "w") as archive:
+        for file in (tmp_path / "large").iterdir():
+            archive.write(file, file.name)
+    assert median_size(find_promise12(tmp_path / "large.zip")) == (48, 48)
 
 
 def damage(download: Path) -> list[str]:
@@ -138,13 +149,56 @@ def test_a_damaged_member_of_a_zip_is_a_failure_by_its_own_name(download: Path, 
     start = data.index((download / "Case01.raw").read_bytes())
     data[start + 5] ^= 255
     (tmp_path / "p.zip").write_bytes(data)
-    with pytest.raises(PreparationFailed, match=r"Case01: .*p.zip/Case01.mhd cannot be unpacked: Bad CRC-32"):
+    with pytest.raises(PreparationFailed, match=r"Case01: .*p.zip/Case01.raw cannot be read: Bad CRC-32"):
         prepare_source(find_promise12(tmp_path / "p.zip"), tmp_path / "dst", size=SIZE)
     with zipfile.ZipFile(tmp_path / "q.zip", "w") as archive:
         for file in sorted(download.iterdir()):
             archive.writestr(file.name, file.read_bytes()[:-40] if file.name == "Case02.raw" else file.read_bytes())
     with pytest.raises(PreparationFailed, match=r"Case02: .*q.zip/Case02.mhd: the header promises"):
         prepare_source(find_promise12(tmp_path / "q.zip"), tmp_path / "dst2", size=SIZE)
+
+
+def test_what_is_no_file_or_too_large_costs_its_case_alone(
+    download: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D8, D13: pipes, folders and promises beyond any memory."""
+    for number in (4, 5):
+        case(download, number)
+    for name in ("Case01.raw", "Case02_segmentation.mhd", "Case04.mhd"):
+        (download / name).unlink()
+    os.mkfifo(download / "Case01.raw")
+    os.mkfifo(download / "Case02_segmentation.mhd")
+    (download / "Case04.mhd").mkdir()
+    header = download / "Case05.mhd"
+    header.write_text(header.read_text().replace("DimSize = 16 16 3", "DimSize = 16 16 999999999"))
+    with pytest.raises(PreparationFailed) as error:
+        prepare_source(find_promise12(download), tmp_path / "dst", size=SIZE)
+    first, *lines = str(error.value).splitlines()
+    assert first.startswith("4 failed and 1 are ready")
+    for line, message in zip(
+        lines,
+        ("01.raw is a pipe", "02_segmentation.mhd is a pipe", "04.mhd is a folder", "of memory, and"),
+        strict=True,
+    ):
+        assert message in line
+
+    def too_large(images: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(build, "read_channels", too_large)
+    with pytest.raises(PreparationFailed, match=r"Case03: .*Case03.mhd needs more memory than there is"):
+        prepare_source(find_promise12(download), tmp_path / "other", size=SIZE)
+
+
+def test_a_disk_that_cannot_be_written_is_no_case_s_fault(
+    download: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(images: object) -> None:
+        raise WriteFailed(tmp_path / "dst", OSError(errno.EDQUOT, "quota"))
+
+    monkeypatch.setattr(build, "read_channels", full)
+    with pytest.raises(WriteFailed, match="your disk quota is used up"):
+        prepare_source(find_promise12(download), tmp_path / "dst", size=SIZE)
 
 
 def test_a_mask_from_elsewhere_is_a_failure_with_both_names(download: Path, tmp_path: Path) -> None:

@@ -44,7 +44,9 @@ def test_other_damage_is_named(metaimage: Path, nifti: Path, tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"Case00.mhd: its data file Case00.raw is missing"):
         read_volume(metaimage)
     metaimage.write_text("hello")
-    with pytest.raises(ValueError, match=r"Case00.mhd cannot be read: its header has no NDims"):
+    with pytest.raises(
+        ValueError, match=r"Case00.mhd cannot be read: its header has the line 'hello', which is not"
+    ):
         read_volume(metaimage)
     nifti.write_bytes(nifti.read_bytes()[:80])
     with pytest.raises(ValueError, match=r"a.nii.gz cannot be read"):
@@ -110,10 +112,31 @@ def test_the_shape_alone(metaimage: Path, nifti: Path, tmp_path: Path) -> None:
                 read_shape(tmp_path / name)
 
 
+def test_the_shape_of_what_is_too_large(
+    metaimage: Path, nifti: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D8: what cannot be read has no shape that others would be brought to."""
+    monkeypatch.setenv("RINGFENCE_MEMORY", "719")
+    for path in (metaimage, nifti):
+        for read in (read_shape, read_volume):
+            with pytest.raises(
+                ValueError, match=rf"{path.name} would take 720 bytes of memory, and the limit is 719"
+            ):
+                read(path)
+    monkeypatch.setenv("RINGFENCE_MEMORY", "1000")
+    assert read_shape(metaimage) == read_shape(nifti) == read_volume(metaimage).voxels.shape
+    image = nibabel.load(nifti)
+    scaled = nibabel.Nifti1Image(2.0 * VOXELS.transpose(2, 1, 0) + 1, image.affine)
+    scaled.set_data_dtype(np.int16)
+    nibabel.save(scaled, tmp_path / "scaled.nii")
+    with pytest.raises(ValueError, match=r"scaled.nii would take 2.88 kB of memory"):
+        read_volume(tmp_path / "scaled.nii")
+
+
 def test_voxels_are_plain_numbers(tmp_path: Path) -> None:
     for name, kind in (("colour.nii", [("R", "u1"), ("G", "u1"), ("B", "u1")]), ("wave.nii", np.complex64)):
         nibabel.save(nibabel.Nifti1Image(np.zeros((2, 2, 2), dtype=kind), np.eye(4)), tmp_path / name)
-        with pytest.raises(ValueError, match=f"{name}: its voxels are not plain numbers"):
+        with pytest.raises(ValueError, match=f"{name} cannot be read: its voxels are not plain numbers"):
             read_volume(tmp_path / name)
 
 

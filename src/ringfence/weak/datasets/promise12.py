@@ -6,13 +6,13 @@ Litjens et al. 2014, doi 10.1016/j.media.2013.12.002.
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PureWindowsPath
 from typing import Final
 
 from ringfence.weak.datasets.layout import Layout
 from ringfence.weak.datasets.source import Source, SourceCase, SourceVolume, with_validation
+from ringfence.weak.volumes.places import members, opened_zip
 
 SIZE: Final = (256, 256)
 VALIDATION: Final = frozenset(f"Case{number:02}" for number in (2, 16, 19, 24, 25, 26, 30, 31, 32, 48))
@@ -75,26 +75,27 @@ def _only(name: str, found: list[SourceVolume], partners: list[SourceVolume]) ->
 
 
 def _volumes(path: Path) -> Iterable[SourceVolume]:
-    if path.is_file():
+    """Whatever there is, by its name: what is no file costs the case that it is named as."""
+    if not path.is_dir():
         return _packed(path)
-    here = [SourceVolume(file) for file in sorted(path.iterdir()) if file.is_file()]
+    here = [SourceVolume(file) for file in sorted(path.iterdir())]
     if any(_NAME.fullmatch(volume.path.name) for volume in here):
         return here
-    files = sorted(file for file in path.rglob("*") if file.is_file())
+    files = sorted(file for file in path.rglob("*") if not file.is_dir())
     archives = [file for file in files if file.suffix.lower() == ".zip" and not file.name.startswith(".")]
     return [*map(SourceVolume, files), *(volume for archive in archives for volume in _packed(archive))]
 
 
 def _packed(archive: Path) -> list[SourceVolume]:
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            names = [one.filename for one in opened.infolist() if not one.is_dir()]
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{archive} is not a zip, or a damaged one ({error}): download it again") from None
-    for name in names:
-        if ".." in PureWindowsPath(name).parts or PureWindowsPath(name).anchor:  # it knows both kinds of slash
-            raise ValueError(f"{archive} holds a file named '{name}', outside its own folder: it is not used")
-    return [SourceVolume(Path(name), archive) for name in names]
+    with opened_zip(archive) as opened:
+        found = members(opened)
+    for one in found:
+        outside = ".." in PureWindowsPath(one.filename).parts or PureWindowsPath(one.filename).anchor
+        if outside or "\0" in one.orig_filename:  # a Windows path knows both kinds of slash
+            raise ValueError(
+                f"{archive} holds a file named {one.orig_filename!r}, outside its own folder: it is not used"
+            )
+    return [SourceVolume(Path(one.filename), archive) for one in found]
 
 
 PROMISE12: Final = Layout(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Final, TypeAlias
 
-from ringfence.hints import nearest
+from ringfence.hints import nearest, shown
 from ringfence.weak.volumes.formats import METAIMAGE
+from ringfence.weak.volumes.places import Place, members, opened_zip
 
 Stamp: TypeAlias = list[str | int]
 """A file's name, bytes, and time of change (of a zip's member its CRC): enough to see that it is still the same."""
@@ -21,7 +19,7 @@ LARGEST: Final = 255
 
 
 @dataclass(frozen=True)
-class SourceVolume:
+class SourceVolume(Place):
     """A volume's file, and of a MetaImage the data file beside it.
 
     Attributes:
@@ -29,42 +27,27 @@ class SourceVolume:
         archive: the zip that holds it.
     """
 
-    path: Path
-    archive: Path | None = None
-
-    def __str__(self) -> str:
-        return str(self.archive / self.path if self.archive else self.path)
-
     def stamps(self) -> list[Stamp]:
         """What tells whether the files changed."""
         if self.archive:
-            with zipfile.ZipFile(self.archive) as archive:
-                return [[Path(one.filename).name, one.file_size, one.CRC] for one in self._members(archive)]
-        facts = [(path.name, path.stat()) for path in self._files()]
-        return [[name, fact.st_size, fact.st_mtime_ns] for name, fact in facts]
-
-    def placed(self, folder: Path) -> Path:
-        """Where it can be read: in its place, or unpacked into ``folder``, and never anywhere else."""
-        if not self.archive:
-            return self.path
+            with opened_zip(self.archive) as archive:
+                found = [one for one in members(archive) if self._is_part(PurePosixPath(one.filename))]
+                return [[PurePosixPath(one.filename).name, one.file_size, one.CRC] for one in found]
         try:
-            with zipfile.ZipFile(self.archive) as archive:
-                for member in self._members(archive):
-                    with archive.open(member) as packed, (folder / Path(member.filename).name).open("wb") as file:
-                        shutil.copyfileobj(packed, file, 1 << 20)
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error) as error:
-            raise ValueError(f"{self} cannot be unpacked: {error}") from None
-        return folder / self.path.name
-
-    def _members(self, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-        wanted = PurePosixPath(self.path)
-        paths = ((one, PurePosixPath(one.filename)) for one in archive.infolist() if not one.is_dir())
-        return [one for one, path in paths if path.parent == wanted.parent and path.stem == wanted.stem]
+            facts = [(path.name, path.stat()) for path in self._files()]
+        except OSError as error:
+            raise type(error)(f"{self.path} cannot be read: {error.strerror}") from None
+        return [[name, fact.st_size, fact.st_mtime_ns] for name, fact in facts]
 
     def _files(self) -> list[Path]:
         if self.path.suffix.lower() not in METAIMAGE:
             return [self.path]
-        return sorted(path for path in self.path.parent.glob(f"{self.path.stem}.*") if path.is_file())
+        return sorted(path for path in self.path.parent.iterdir() if self._is_part(path) and path.is_file())
+
+    def _is_part(self, path: PurePath) -> bool:
+        """Whether another file of this folder or zip is of this volume, by its name."""
+        same_folder = path.parent.as_posix() == self.path.parent.as_posix()
+        return same_folder and path.name.startswith(f"{self.path.stem}.")
 
 
 @dataclass(frozen=True)
@@ -116,11 +99,14 @@ class Source:
 
 def check_classes(labels: Mapping[int, str], label: Any, name: str) -> dict[int, str]:
     """The classes so far with one more, unless it is the background; one that cannot be stored is refused."""
-    number = int(label) if isinstance(label, int) or (isinstance(label, str) and label.isdecimal()) else -1
+    whole = type(label) is int or (isinstance(label, str) and label.isdecimal() and len(label) < 10)
+    number = int(label) if whole else -1
     if not 0 <= number <= LARGEST:
-        raise ValueError(f"label '{name}' is {label!r}; it should be a whole number between 0 and {LARGEST}")
+        raise ValueError(
+            f"label {shown(name)} is {shown(label)}; it should be a whole number between 0 and {LARGEST}"
+        )
     if number in labels or name in labels.values():
-        raise ValueError(f"label '{name}' ({number}): two classes have this name or this number")
+        raise ValueError(f"label {shown(name)} ({number}): two classes have this name or this number")
     return dict(labels) | ({number: name} if number else {})
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ringfence.weak.inference.model_file import ModelCard
-from ringfence.weak.volumes import NIFTI, load_nifti, volume_name
+from ringfence.weak.volumes import header_sizes, is_nifti, volume_name
 
 _CHANNEL: Final = re.compile(r"(.+)_(\d{4})")
 
@@ -30,7 +30,7 @@ def find_cases(images: Path) -> list[ImageCase]:
     """
     if not images.exists():
         raise FileNotFoundError(f"{images} does not exist")
-    if images.is_file():
+    if not images.is_dir():
         name = volume_name(images)
         if name is None:
             raise ValueError(f"{images} is not a volume: it should end in .mhd, .mha, .nii or .nii.gz")
@@ -79,10 +79,10 @@ def channels_fault(case: ImageCase, card: ModelCard) -> str | None:
 
 def _fourth_axis(file: Path) -> int | None:
     """How many volumes a NIfTI holds, by its header; None if that cannot be read: reading it will say why."""
-    if not file.name.lower().endswith(NIFTI):
+    if not is_nifti(file):
         return 1
     try:
-        shape = load_nifti(file).shape
-    except Exception:  # nibabel raises its own, zlib's, EOFError, OSError, ValueError
+        sizes = header_sizes(file)
+    except (ValueError, OSError):
         return None
-    return int(shape[3]) if len(shape) > 3 else 1
+    return sizes[3] if len(sizes) > 3 else 1

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import statistics
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +12,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.files import locked
+from ringfence.files import WriteFailed
+from ringfence.folders import locked
 from ringfence.hints import hint
 from ringfence.weak.datasets import Layout, Source, SourceCase, layout_named
 from ringfence.weak.datasets.source import Stamp, check_places
 from ringfence.weak.prepared.preparation import Preparation
 from ringfence.weak.prepared.prepared_set import MANIFEST, Case, PreparedSet
 from ringfence.weak.prepared.preprocessing import PERCENTILES, Preprocessing
-from ringfence.weak.prepared.unfinished import LOCK, SHOWN, Arrays, Preparing, open_preparing, stored_size
+from ringfence.weak.prepared.unfinished import SHOWN, Arrays, Preparing, open_preparing, stored_size
 from ringfence.weak.volumes import Volume, check_same_grid, read_channels, read_shape, read_volume
 
 MULTIPLE: Final = 16
@@ -99,9 +98,9 @@ def prepare_source(
         tell: called with a case's name after it.
     """
     folder = Path(out)
-    before = stored_size(folder)
-    preprocessing = Preprocessing(size or before or median_size(source), percentiles)
-    with locked(folder / LOCK, "prepared"):
+    with locked(folder, "prepared"):
+        before = stored_size(folder)  # which refuses a folder of something else before headers are read
+        preprocessing = Preprocessing(size or before or median_size(source), percentiles)
         return _prepare(open_preparing(folder, source, preprocessing), source, skip_failures, tell)
 
 
@@ -138,7 +137,7 @@ def median_size(source: Source) -> tuple[int, int]:
     shapes = []
     for case in source.cases:
         try:
-            shapes.append(read_shape(case.images[0].path))
+            shapes.append(read_shape(case.images[0]))
         except (ValueError, OSError):
             continue  # said when the case's turn comes
     if not shapes:
@@ -154,10 +153,12 @@ def _read(case: SourceCase, source: Source, preparing: Preparing) -> Case | Arra
     try:
         stamps = case.stamps()
         return preparing.ready(case, stamps) or _arrays(case, stamps, source, preparing.preprocessing)
+    except WriteFailed:
+        raise  # not the case's fault, and the next will have no room either
     except (ValueError, OSError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise  # not the case's fault, and the next will have no room either
         return str(error)
+    except MemoryError:
+        return f"{case.images[0]} needs more memory than there is"
 
 
 def _arrays(case: SourceCase, stamps: list[Stamp], source: Source, preprocessing: Preprocessing) -> Arrays:
@@ -174,20 +175,12 @@ def _arrays(case: SourceCase, stamps: list[Stamp], source: Source, preprocessing
 
 
 def _volumes(case: SourceCase) -> tuple[list[Volume], Volume | None]:
-    """The channels and the mask, of one shape; their paths are those a user knows, also of what was unpacked."""
-    with tempfile.TemporaryDirectory(prefix="ringfence-") as temporary:
-        try:
-            images = read_channels([image.placed(Path(temporary)) for image in case.images])
-            mask = read_volume(case.mask.placed(Path(temporary))) if case.mask else None
-            if mask is not None:
-                check_same_grid(images[0], mask)
-        except ValueError as error:
-            raise ValueError(str(error).replace(temporary, str(case.images[0].archive))) from None
-    if images[0].voxels.size == 0:
-        raise ValueError(f"{case.images[0]} has no voxels")
+    """The channels and the mask, of one shape."""
+    images = read_channels(case.images)
+    mask = read_volume(case.mask) if case.mask else None
     if mask is not None:
-        mask = replace(mask, path=Path(str(case.mask)))
-    return [replace(images[0], path=Path(str(case.images[0]))), *images[1:]], mask
+        check_same_grid(images[0], mask)
+    return images, mask
 
 
 def _classes(mask: Volume, source: Source) -> NDArray[np.uint8]:

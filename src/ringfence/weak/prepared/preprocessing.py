@@ -20,6 +20,8 @@ from torch.nn import functional as F
 from ringfence.hints import hint, shown
 from ringfence.numbers import is_number
 
+AT_ONCE: Final = 16
+"""Slices that are resized at a time: as floats they take four times the room."""
 PERCENTILES: Final = (0.5, 99.5)
 """What becomes 0 and 255 by default: a few very bright voxels would otherwise darken all others."""
 VERSION: Final = 1
@@ -63,7 +65,7 @@ class Preprocessing:
         if not isinstance(facts, Mapping):
             raise ValueError(f"preprocessing is {shown(facts)}; names and values are needed")
         version = facts.get("version", VERSION)
-        if version != VERSION:
+        if type(version) is not int or version != VERSION:
             raise ValueError(
                 f"preprocessing has version {shown(version)}, and this ringfence knows version {VERSION}: update "
                 "ringfence"
@@ -71,8 +73,8 @@ class Preprocessing:
         known = ["version", "size", "percentiles"]
         if unknown := [str(name) for name in facts if name not in known]:
             raise ValueError(
-                f"preprocessing has '{unknown[0]}', which this ringfence does not know: {hint(unknown[0], known)} "
-                "If a newer ringfence wrote it, update this one"
+                f"preprocessing has {shown(unknown[0])}, which this ringfence does not know: "
+                f"{hint(unknown[0], known)} If a newer ringfence wrote it, update this one"
             )
         if missing := [name for name in known[1:] if name not in facts]:
             raise ValueError(f"preprocessing has no {' and no '.join(missing)}")
@@ -87,8 +89,10 @@ def normalised(voxels: NDArray[Any], percentiles: tuple[float, float] = PERCENTI
     low, high = np.percentile(voxels, percentiles)
     if high <= low:  # mostly one value: use the whole range
         low, high = least, most
-    unit = (np.clip(voxels, low, high) - low) / max(float(high - low), 1e-12)
-    grey: NDArray[np.uint8] = np.round(255.0 * np.clip(unit, 0.0, 1.0)).astype(np.uint8)
+    grey: NDArray[np.uint8] = np.empty(voxels.shape, np.uint8)
+    for place, part in zip(grey, voxels, strict=True):  # as floats, a slice takes eight times the room
+        unit = (np.clip(part, low, high) - low) / max(float(high - low), 1e-12)
+        place[...] = np.round(255.0 * np.clip(unit, 0.0, 1.0))
     return grey
 
 
@@ -96,9 +100,12 @@ def resized(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8
     """Slices ``[..., height, width]`` at another in-plane size: bilinear, with antialiasing."""
     if image.shape[-2:] == tuple(size):
         return image
-    flat = torch.from_numpy(np.ascontiguousarray(image)).reshape(-1, 1, *image.shape[-2:]).float()
-    scaled = F.interpolate(flat, size, mode="bilinear", antialias=True).round_().clamp_(0, 255)
-    return scaled.to(torch.uint8).reshape(*image.shape[:-2], *size).numpy()
+    flat = torch.from_numpy(np.ascontiguousarray(image)).reshape(-1, 1, *image.shape[-2:])
+    scaled = [
+        F.interpolate(some.float(), size, mode="bilinear", antialias=True).round_().clamp_(0, 255).to(torch.uint8)
+        for some in flat.split(AT_ONCE)
+    ]
+    return torch.cat(scaled).reshape(*image.shape[:-2], *size).numpy()
 
 
 def resized_labels(labels: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
@@ -110,8 +117,11 @@ def resized_labels(labels: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
     if labels.shape[-2:] == tuple(size):
         return labels
     slices = np.ascontiguousarray(labels).reshape(-1, *labels.shape[-2:])
-    nearest = F.interpolate(torch.from_numpy(slices).unsqueeze(1).float(), size, mode="nearest-exact")
-    small: NDArray[Any] = nearest.squeeze(1).numpy().astype(labels.dtype)
+    nearest = [
+        F.interpolate(some.float(), size, mode="nearest-exact").squeeze(1).numpy().astype(labels.dtype)
+        for some in torch.from_numpy(slices).unsqueeze(1).split(AT_ONCE)
+    ]
+    small: NDArray[Any] = np.concatenate(nearest)
     for label in np.unique(slices[slices > 0]):
         lost = (slices == label).any(axis=(1, 2)) & ~(small == label).any(axis=(1, 2))
         for place in np.flatnonzero(lost):

@@ -9,32 +9,40 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ringfence.weak.volumes.formats import METAIMAGE, NIFTI, is_metaimage, is_nifti, volume_name
     from ringfence.weak.volumes.grid import check_same_grid, check_same_shape, check_same_steps
-    from ringfence.weak.volumes.nifti import load_nifti
     from ringfence.weak.volumes.orientation import axes, upright
     from ringfence.weak.volumes.parts import largest_parts
-    from ringfence.weak.volumes.volume import Volume, read_channels, read_shape, read_volume, write_volume
+    from ringfence.weak.volumes.places import Place
+    from ringfence.weak.volumes.volume import (
+        Volume,
+        header_sizes,
+        read_channels,
+        read_shape,
+        read_volume,
+        write_volume,
+    )
 
 _HOMES = {
     "formats": ("METAIMAGE", "NIFTI", "is_metaimage", "is_nifti", "volume_name"),
     "grid": ("check_same_grid", "check_same_shape", "check_same_steps"),
-    "nifti": ("load_nifti",),
     "orientation": ("axes", "upright"),
     "parts": ("largest_parts",),
-    "volume": ("Volume", "read_channels", "read_shape", "read_volume", "write_volume"),
+    "places": ("Place",),
+    "volume": ("Volume", "header_sizes", "read_channels", "read_shape", "read_volume", "write_volume"),
 }
 
 __all__ = [
     "METAIMAGE",
     "NIFTI",
+    "Place",
     "Volume",
     "axes",
     "check_same_grid",
     "check_same_shape",
     "check_same_steps",
+    "header_sizes",
     "is_metaimage",
     "is_nifti",
     "largest_parts",
-    "load_nifti",
     "read_channels",
     "read_shape",
     "read_volume",

@@ -1,147 +1,160 @@
-"""MetaImage by SimpleITK, with a check that it lacks: whether there are as many bytes as the header promises.
+"""MetaImage, a text header and raw or compressed voxels, in and out.
 
-It reads a compressed volume whose header lies about its size as if nothing were wrong (the rest is garbage), and
-one that is too long in part. So the bytes are counted before it is asked.
+It is read here and not by ITK, whose C++ ends the process on some headers and fills in voxels that are not there
+on others: foreign bytes reach nothing but Python, zlib and NumPy, and no more of them than the header promises.
 """
 
 from __future__ import annotations
 
-import math
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.extras import require
+from ringfence import memory
+from ringfence.files import write_bytes
+from ringfence.weak.volumes.arrays import HANDLED, read_array
+from ringfence.weak.volumes.content import Content, Inflated
+from ringfence.weak.volumes.geometry import check_affine
+from ringfence.weak.volumes.metaimage_header import KINDS, LOCAL, Header, data_name, read_header
+from ringfence.weak.volumes.places import Place, naming
 
-_BYTES: Final = {
-    **dict.fromkeys(("MET_CHAR", "MET_UCHAR"), 1),
-    **dict.fromkeys(("MET_SHORT", "MET_USHORT"), 2),
-    **dict.fromkeys(("MET_INT", "MET_UINT", "MET_FLOAT"), 4),
-    **dict.fromkeys(("MET_LONG_LONG", "MET_ULONG_LONG", "MET_DOUBLE"), 8),
-}
-
-
-IO: Final = "MetaImageIO"
-"""Named, since SimpleITK by itself does not know .MHD."""
+LEVEL: Final = 2
+"""Of compression: ITK's choice, half as large as it could be and much faster."""
 
 
-def read_metaimage(path: Path) -> tuple[NDArray[Any], tuple[float, float, float], Any]:
-    """Voxels ``[z, y, x]``, spacing along z, y, x, and SimpleITK's image; a damaged file is refused."""
-    sitk = require("SimpleITK", "reading MetaImage", "train")
-    try:
-        check_bytes(path)
-        image = sitk.ReadImage(str(path), imageIO=IO)
-    except PermissionError as error:
-        raise PermissionError(f"{error.filename} may not be read: permission denied") from None
-    except RuntimeError as error:
-        raise ValueError(f"{path} cannot be read: {_reason(error)}") from None
-    x, y, *rest = image.GetSpacing()
-    return sitk.GetArrayFromImage(image), (float(rest[0]) if rest else 1.0, float(y), float(x)), image
+@dataclass(frozen=True)
+class MetaGeometry:
+    """Where a MetaImage's voxels are: x, y, ... in millimetres towards the patient's left, back and head.
 
-
-def metaimage_sizes(path: Path) -> tuple[int, ...]:
-    """Width, height, ... as the header says, without reading a voxel."""
-    _checked_header(path)
-    reader = require("SimpleITK", "reading MetaImage", "train").ImageFileReader()
-    reader.SetImageIO(IO)
-    reader.SetFileName(str(path))
-    try:
-        reader.ReadImageInformation()
-    except RuntimeError as error:
-        raise ValueError(_reason(error)) from None
-    return tuple(int(size) for size in reader.GetSize())
-
-
-def write_metaimage(path: Path, voxels: NDArray[Any], like: Any) -> None:
-    """Write voxels ``[z, y, x]``, compressed, with the geometry of SimpleITK's image ``like``."""
-    sitk = require("SimpleITK", f"writing {path.suffix}", "train")
-    image = sitk.GetImageFromArray(voxels)
-    image.CopyInformation(like)
-    sitk.WriteImage(image, str(path), True)
-
-
-def check_bytes(path: Path) -> None:
-    """Refuse a MetaImage whose header and data do not agree."""
-    header, shape, end = _checked_header(path)
-    channels, skipped = int(header.get("elementnumberofchannels", 1)), int(header.get("headersize", 0))
-    wanted = math.prod(shape) * _BYTES[header["elementtype"]] * channels
-    source = header["elementdatafile"]
-    if source.upper().startswith("LIST") or "%" in source:
-        raise ValueError(f"{path}: its data are in several files ({source}): save it as one")
-    if source.upper() == "LOCAL":
-        data, begin = path, end
-    elif Path(source).name != source:
-        raise ValueError(f"{path}: its data file should be beside it; the header names {source}")
-    else:
-        data, begin = path.parent / source, max(skipped, 0)
-    if not data.exists():
-        raise ValueError(f"{path}: its data file {source} is missing")
-    data.open("rb").close()  # SimpleITK would say of one that may not be read that it is not there
-    compressed = header.get("compresseddata", "False").lower() == "true"
-    found, whole = _unpacked(data, begin) if compressed else (data.stat().st_size - begin, True)
-    if skipped == -1 and not compressed:  # whatever there is of it, the data are at the file's end
-        found = min(found, wanted)
-    if found != wanted or not whole:
-        promised = f"{' × '.join(map(str, shape))} voxels, {wanted} bytes"
-        raise ValueError(
-            f"{path}: the header promises {promised}, and {data.name} holds {found}"
-            f"{'' if whole else ' and then ends too early'}: the file is cut off, or the header is wrong"
-        )
-
-
-def _checked_header(path: Path) -> tuple[dict[str, str], list[int], int]:
-    """The header's values, the numbers of voxels along x, y, ..., and where it ends; an unusable one is refused.
-
-    SimpleITK would write its complaints to the terminal, whoever catches its errors.
+    Attributes:
+        spacing: between voxels along x, y, ...
+        origin: of the first voxel.
+        axes: the direction of x, of y, ...
     """
-    header, end = _read_header(path)
-    unusable = f"{path} cannot be read: its header has"
-    for key in ("NDims", "DimSize", "ElementType", "ElementDataFile"):
-        if key.lower() not in header:
-            raise ValueError(f"{unusable} no {key}")
-    if header["elementtype"] not in _BYTES:
-        raise ValueError(f"{unusable} ElementType {header['elementtype']}; {', '.join(_BYTES)} are read")
+
+    placed: ClassVar[bool] = True
+    """A MetaImage's header says where the voxels are, and not only how large."""
+
+    spacing: tuple[float, ...]
+    origin: tuple[float, ...]
+    axes: tuple[tuple[float, ...], ...]
+
+    @property
+    def affine(self) -> NDArray[np.float64]:
+        """From x, y, z in voxels to millimetres towards the patient's right, front and head, ``[4, 4]``."""
+        affine = np.eye(4)
+        affine[:3, :3] = np.transpose(self.axes) * self.spacing
+        affine[:3, 3] = self.origin
+        affine[:2] *= -1.0
+        return affine
+
+
+def read_metaimage(place: Place) -> tuple[NDArray[Any], tuple[float, float, float], MetaGeometry]:
+    """Voxels ``[z, y, x]``, spacing along z, y, x, and where they are; a damaged file is refused."""
+    with place.reading() as content:
+        with naming(place):
+            header = read_header(content)
+            geometry = _geometry(header)
+        voxels = _voxels(place, header, content) if header.data == LOCAL else None
+    if voxels is None:
+        try:
+            with place.beside(header.data).reading() as content:
+                voxels = _voxels(place, header, content)
+        except FileNotFoundError:
+            raise ValueError(f"{place}: its data file {header.data} is missing") from None
+    x, y, z = (*header.spacing, 1.0, 1.0)[:3]
+    return voxels, (z, y, x), geometry
+
+
+def metaimage_sizes(place: Place) -> tuple[int, ...]:
+    """Width, height, ... as the header says, without reading a voxel; not of more voxels than would be read."""
+    with place.reading() as content, naming(place):
+        header = read_header(content)
+    memory.check(HANDLED * header.bytes, str(place))
+    return header.sizes
+
+
+def write_metaimage(path: Path, voxels: NDArray[Any], geometry: MetaGeometry) -> None:
+    """Write voxels ``[z, y, x]``, compressed, in the place of others; the header last, since it names its data.
+
+    Raises:
+        WriteFailed: with the reason; a file that was there is as it was.
+    """
+    kind = next((name for name, code in KINDS.items() if np.dtype(code) == voxels.dtype.newbyteorder("=")), None)
+    if kind is None:
+        raise ValueError(f"{path}: a MetaImage holds no voxels of the kind {voxels.dtype}")
+    packed = zlib.compress(np.ascontiguousarray(voxels, voxels.dtype.newbyteorder("<")).data, LEVEL)
+    data = path.with_suffix(".zraw")
+    local = path.suffix.lower() == ".mha"
     try:
-        shape = [int(size) for size in header["dimsize"].split()]
-        for key in ("elementnumberofchannels", "headersize"):
-            int(header.get(key, 0))
-    except ValueError as error:
-        raise ValueError(f"{unusable} a value that is not a number: {error}") from None
-    if min(shape, default=0) < 1 or header["ndims"] != str(len(shape)):
-        raise ValueError(f"{unusable} NDims {header['ndims']}, DimSize {header['dimsize']}")
-    return header, shape, end
+        data_name(data.name)
+    except ValueError:  # a name that cannot stand in a header
+        local = True
+    text = "\n".join(
+        f"{field} = {value}"
+        for field, value in (
+            ("ObjectType", "Image"),
+            ("NDims", voxels.ndim),
+            ("BinaryData", True),
+            ("BinaryDataByteOrderMSB", False),
+            ("CompressedData", True),
+            ("CompressedDataSize", len(packed)),
+            ("TransformMatrix", " ".join(repr(value) for axis in geometry.axes for value in axis)),
+            ("Offset", " ".join(map(repr, geometry.origin))),
+            ("CenterOfRotation", " ".join("0" * voxels.ndim)),
+            ("ElementSpacing", " ".join(map(repr, geometry.spacing))),
+            ("DimSize", " ".join(map(str, reversed(voxels.shape)))),
+            ("ElementType", kind),
+            ("ElementDataFile", LOCAL if local else data.name),
+        )
+    )
+    if not local:
+        write_bytes(data, packed)
+    write_bytes(path, f"{text}\n".encode() + (packed if local else b""))
 
 
-def _read_header(path: Path) -> tuple[dict[str, str], int]:
-    """The lines ``Key = value``, keys in lower case, to the one that says where the data are; and where it ends."""
-    header: dict[str, str] = {}
-    with path.open("rb") as file:
-        while line := file.readline(1 << 16):
-            key, equals, value = line.decode("latin-1").partition("=")
-            if not equals:
-                break
-            header[key.strip().lower()] = value.strip()
-            if key.strip().lower() == "elementdatafile":
-                break
-        return header, file.tell()
+def _geometry(header: Header) -> MetaGeometry:
+    geometry = MetaGeometry(header.spacing, header.origin, header.axes)
+    if len(header.sizes) == 3:
+        check_affine(geometry.affine, "Offset")
+    return geometry
 
 
-def _unpacked(data: Path, begin: int) -> tuple[int, bool]:
-    """How many bytes a file holds after ``begin``, once decompressed; and whether their end is there."""
-    unpacker, length = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS), 0  # zlib or gzip, as its header says
-    try:
-        with data.open("rb") as file:
-            file.seek(begin)
-            while chunk := file.read(1 << 20):
-                length += len(unpacker.decompress(chunk))
-            length += len(unpacker.flush())
-    except zlib.error as error:
-        raise ValueError(f"{data} is damaged: {error}") from None
-    return length, unpacker.eof
+def _voxels(place: Place, header: Header, content: Content) -> NDArray[Any]:
+    """The voxels, once it is certain that there are as many bytes as the header promises."""
+    wanted = header.bytes
+    packed = wanted if header.packed is None else header.packed
+    begin = _begin(place, header, content, packed)
+    memory.check(begin + HANDLED * wanted, str(place))
+    promised = f"{place}: the header promises {' × '.join(map(str, header.sizes))} voxels, {wanted} bytes, and"
+    damaged = "the file is cut off, or the header is wrong"
+    there, name = content.size - begin, Path(content.name).name
+    if there != packed:
+        if header.packed is not None:
+            promised = f"{place}: the header promises CompressedDataSize {packed}, and"
+        raise ValueError(f"{promised} {name} holds {max(there, 0)}: {damaged}")
+    content.skip(begin - content.position)
+    source = content if header.packed is None else Inflated(content)
+    voxels, found = read_array(source, wanted // header.kind.itemsize, header.kind)
+    if found != wanted:
+        holds = f"{found}" if found < wanted else "more"
+        raise ValueError(f"{promised} {name} holds {holds}: {damaged}")
+    shape = (*reversed(header.sizes), *([header.channels] if header.channels > 1 else []))
+    return voxels.reshape(shape)
 
 
-def _reason(error: RuntimeError) -> str:
-    """The last line of what SimpleITK says; those before it name its own source files."""
-    return str(error).strip().splitlines()[-1]
+def _begin(place: Place, header: Header, content: Content, packed: int) -> int:
+    """Where in its file the first voxel is."""
+    if header.skipped == -1:
+        if header.packed is not None:
+            raise ValueError(f"{place} cannot be read: its header has HeaderSize -1, and CompressedData True")
+        return max(content.size - packed, content.position)
+    if header.data == LOCAL and header.skipped not in (0, content.position):
+        raise ValueError(
+            f"{place} cannot be read: its header has HeaderSize {header.skipped}, and ends at {content.position}"
+        )
+    return content.position if header.data == LOCAL else header.skipped

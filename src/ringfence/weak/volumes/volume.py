@@ -1,4 +1,4 @@
-"""Medical volumes in and out: MetaImage by SimpleITK, NIfTI by nibabel, with the geometry they came with."""
+"""Medical volumes in and out, MetaImage and NIfTI, with the geometry they came with."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from ringfence.weak.volumes.formats import METAIMAGE, NIFTI, is_metaimage, is_nifti
 from ringfence.weak.volumes.grid import check_same_grid
-from ringfence.weak.volumes.metaimage import metaimage_sizes, read_metaimage, write_metaimage
-from ringfence.weak.volumes.nifti import load_nifti, read_nifti, write_nifti
+from ringfence.weak.volumes.metaimage import MetaGeometry, metaimage_sizes, read_metaimage, write_metaimage
+from ringfence.weak.volumes.nifti import NiftiGeometry, nifti_sizes, read_nifti, write_nifti
+from ringfence.weak.volumes.places import Place
 
 UNKNOWN_SPACING: Final = (1.0, 1.0, 1.0)
 """The usual placeholder in a header for unknown spacing: no millimetres can be reported from it."""
@@ -24,7 +25,7 @@ class Volume:
     """Voxels and where they are.
 
     Attributes:
-        path: the file it was read from.
+        path: the file it was read from; of a zip's member, the zip and its name in there.
         voxels: ``[depth, height, width]`` (z, y, x).
         spacing: millimetres between voxels along z, y, x.
         geometry: what the file format needs to write another volume in the same place.
@@ -33,7 +34,7 @@ class Volume:
     path: Path
     voxels: NDArray[Any]
     spacing: tuple[float, float, float]
-    geometry: Any
+    geometry: MetaGeometry | NiftiGeometry
 
     @property
     def spacing_known(self) -> bool:
@@ -45,28 +46,20 @@ class Volume:
         """Whether the header says where the voxels are, and not only how large."""
         if not self.spacing_known and not self.affine[:3, 3].any():
             return False
-        if hasattr(self.geometry, "GetDirection"):
-            return True
-        return bool(self.geometry.header["sform_code"] or self.geometry.header["qform_code"])
+        return self.geometry.placed
 
     @property
     def affine(self) -> NDArray[np.float64]:
         """From x, y, z in voxels to millimetres towards the patient's right, front and head, ``[4, 4]``."""
-        if not hasattr(self.geometry, "GetDirection"):
-            return np.asarray(self.geometry.affine, dtype=np.float64)
-        affine = np.eye(4)
-        affine[:3, :3] = np.reshape(self.geometry.GetDirection(), (3, 3)) * self.geometry.GetSpacing()
-        affine[:3, 3] = self.geometry.GetOrigin()
-        affine[:2] *= -1.0  # MetaImage counts towards left and back
-        return affine
+        return self.geometry.affine
 
 
-def read_volume(path: Path) -> Volume:
+def read_volume(path: Path | Place) -> Volume:
     """Read a three-dimensional volume; a damaged or incomplete one is refused with what is wrong."""
     return _three_axes(_read(path))
 
 
-def read_channels(paths: Sequence[Path]) -> list[Volume]:
+def read_channels(paths: Sequence[Path | Place]) -> list[Volume]:
     """Read the channels of one image, all of one shape: a file each, or a NIfTI whose fourth axis they are."""
     if not paths:
         raise ValueError("an image has at least one channel: no file was named")
@@ -78,16 +71,18 @@ def read_channels(paths: Sequence[Path]) -> list[Volume]:
     return [first, *others]
 
 
-def read_shape(path: Path) -> tuple[int, int, int]:
+def header_sizes(path: Path | Place) -> tuple[int, ...]:
+    """Width, height, depth, and other axes if there are, as the header says, without reading a voxel."""
+    place = _place(path)
+    return nifti_sizes(place) if is_nifti(place.path) else metaimage_sizes(place)
+
+
+def read_shape(path: Path | Place) -> tuple[int, int, int]:
     """Depth, height and width as the header says, without reading a voxel."""
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist")
-    try:
-        sizes = load_nifti(path).shape if is_nifti(path) else metaimage_sizes(path)
-        width, height, depth = (int(size) for size in sizes[:3])
-    except Exception as error:  # nibabel raises its own, OSError, ValueError
-        reason = str(error).strip().removeprefix(f"{path} cannot be read: ") or type(error).__name__
-        raise ValueError(f"{path} cannot be read: {reason}") from None
+    sizes = header_sizes(path)
+    if len(sizes) < 3:
+        raise ValueError(f"{path} cannot be read: it has {len(sizes)} axes; a volume has three")
+    width, height, depth = sizes[:3]
     return depth, height, width
 
 
@@ -95,29 +90,39 @@ def write_volume(path: Path, voxels: NDArray[Any], like: Volume) -> None:
     """Write voxels ``[depth, height, width]`` with exactly the geometry of ``like``, in the format of ``path``."""
     if voxels.shape != like.voxels.shape:
         raise ValueError(f"{path}: voxels of shape {voxels.shape} do not fit the geometry of {like.path}")
-    if is_metaimage(path) and is_metaimage(like.path):
+    if is_metaimage(path) and isinstance(like.geometry, MetaGeometry):
         write_metaimage(path, voxels, like.geometry)
-    elif is_nifti(path) and is_nifti(like.path):
+    elif is_nifti(path) and isinstance(like.geometry, NiftiGeometry):
         write_nifti(path, voxels, like.geometry)
     else:
         raise ValueError(f"{path}: what belongs to {like.path.name} is written in the same format")
 
 
-def _read(path: Path) -> Volume:
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist")
-    if is_metaimage(path):
-        volume = Volume(path, *read_metaimage(path))
-    elif is_nifti(path):
-        volume = Volume(path, *read_nifti(path))
-    else:
+def _place(path: Path | Place) -> Place:
+    """Where it is; what is not named as a volume is refused."""
+    place = path if isinstance(path, Place) else Place(path)
+    if not is_metaimage(place.path) and not is_nifti(place.path):
         raise ValueError(f"{path} is not a volume: its name should end in {', '.join((*METAIMAGE, *NIFTI))}")
-    if volume.voxels.dtype.kind not in "iuf":
-        raise ValueError(f"{path}: its voxels are not plain numbers but {volume.voxels.dtype}")
-    if np.issubdtype(volume.voxels.dtype, np.floating) and not np.isfinite(volume.voxels).all():
-        count = int((~np.isfinite(volume.voxels)).sum())
-        raise ValueError(f"{path}: {count} of {volume.voxels.size} voxels are NaN or infinite")
+    return place
+
+
+def _read(path: Path | Place) -> Volume:
+    place = _place(path)
+    try:
+        volume = Volume(Path(str(place)), *(read_nifti if is_nifti(place.path) else read_metaimage)(place))
+        _check_finite(volume)
+    except MemoryError:
+        raise ValueError(f"{place} needs more memory than there is") from None
     return volume
+
+
+def _check_finite(volume: Volume) -> None:
+    """Refuse NaN and infinities; slice by slice, since the question takes memory, too."""
+    if not np.issubdtype(volume.voxels.dtype, np.floating):
+        return
+    count = sum(int(np.size(part) - np.isfinite(part).sum()) for part in volume.voxels)
+    if count:
+        raise ValueError(f"{volume.path}: {count} of {volume.voxels.size} voxels are NaN or infinite")
 
 
 def _three_axes(volume: Volume) -> Volume:
