@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
+from importlib.machinery import PathFinder
 from typing import Any, TypeVar
 
 from ringfence.hints import first_line, nearest
@@ -14,12 +15,13 @@ from ringfence.hints import first_line, nearest
 Kind = TypeVar("Kind")
 
 
-def find(class_path: str, option: str) -> Any:
+def find(class_path: str, option: str, *, here: bool = True) -> Any:
     """The object at ``class_path`` (module, dot, name). Modules in the current folder are found as well.
 
     Args:
         class_path: such as ``monai.networks.nets.UNet``.
         option: what it was given for, which every message begins with: ``network.class_path``.
+        here: whether the current folder is looked in.
 
     Raises:
         ValueError: there is no such module, or importing it fails, or it has no such name.
@@ -28,7 +30,7 @@ def find(class_path: str, option: str) -> Any:
     if not module_name or not name:
         raise ValueError(f"{option}: '{class_path}' needs its module, as in my_module.MyClass")
     try:
-        with _current_folder():
+        with _current_folder() if here else nullcontext():
             module = import_module(module_name)
     except ModuleNotFoundError as error:
         raise ValueError(f"{option}: there is no module '{error.name}' for '{class_path}'") from error
@@ -42,7 +44,9 @@ def find(class_path: str, option: str) -> Any:
     return getattr(module, name)
 
 
-def make(class_path: str, init_args: Mapping[str, Any], option: str, kind: type[Kind], *first: Any) -> Kind:
+def make(
+    class_path: str, init_args: Mapping[str, Any], option: str, kind: type[Kind], *first: Any, here: bool = True
+) -> Kind:
     """An instance of the class at ``class_path``, which must be a ``kind``, with these arguments.
 
     Args:
@@ -51,8 +55,9 @@ def make(class_path: str, init_args: Mapping[str, Any], option: str, kind: type[
         option: the group of settings that both are in, for messages.
         kind: what it must be.
         first: arguments that come before those.
+        here: as for ``find``.
     """
-    found = find(class_path, f"{option}.class_path")
+    found = find(class_path, f"{option}.class_path", here=here)
     if not (isinstance(found, type) and issubclass(found, kind)):
         raise ValueError(f"{option}.class_path: '{class_path}' is not a {kind.__module__}.{kind.__name__}")
     try:
@@ -68,6 +73,22 @@ def make(class_path: str, init_args: Mapping[str, Any], option: str, kind: type[
 def parameters(kind: Any) -> list[str]:
     """The names of a class's arguments."""
     return list(inspect.signature(kind).parameters) if isinstance(kind, type) else []
+
+
+def source(class_path: str) -> str | None:
+    """The file that ``find`` would import the module from, found without importing anything; None if there is none.
+
+    Python's own ``find_spec`` imports the packages that a module is in.
+    """
+    places: list[str] | None = [*sys.path, ""]
+    name, file = "", None
+    for part in class_path.split(".")[:-1]:
+        name = f"{name}.{part}" if name else part
+        spec = PathFinder.find_spec(name, places) if places else None
+        if spec is None:
+            return None
+        file, places = spec.origin, list(spec.submodule_search_locations or ())
+    return file
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,9 @@ DESCRIPTION = """Segment new images with a model that `ringfence train` wrote. I
 in-plane size; masks have the same, with exactly their geometry, in their format."""
 
 EPILOG = """examples:
-  ringfence predict runs/mine/model.pt scans/ masks/
-  ringfence predict model.pt patient.nii.gz out/ --overlays --probabilities
-  ringfence predict model.pt imagesTs/ masks/ --no-flips --device cuda
+  ringfence predict runs/mine/model.safetensors scans/ masks/
+  ringfence predict model.safetensors patient.nii.gz out/ --overlays --probabilities
+  ringfence predict model.safetensors imagesTs/ masks/ --no-flips --device cuda
 
 Several channels are files CASE_0000.nii.gz, CASE_0001.nii.gz, ... (as nnU-Net has them), or
 the fourth axis of a NIfTI. Files that end in _segmentation are somebody's masks, and left alone.
@@ -36,7 +37,10 @@ def run(arguments: Sequence[str]) -> str:
 
     from ringfence.weak.inference.export import predict
     from ringfence.weak.inference.model import load_model
+    from ringfence.weak.inference.model_file import imported_from
 
+    if options.trust:
+        print(f"--trust: {imported_from(options.trust)}", file=sys.stderr)
     model = load_model(
         options.checkpoint, device=options.device, flips=options.flips, batch=options.batch, trust=options.trust
     )
@@ -84,7 +88,11 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a model.pt that `ringfence train` wrote")
+    parser.add_argument(
+        "checkpoint",
+        metavar="CHECKPOINT",
+        help="a model.safetensors (or older model.pt) that `ringfence train` wrote",
+    )
     parser.add_argument(
         "images", metavar="IMAGES", help="a volume (.nii.gz, .nii, .mhd, .mha), or a folder of them"
     )
@@ -120,6 +128,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--trust",
         metavar="CLASS_PATH",
-        help="import the model's network from here, if it is neither MONAI's nor torch's: that runs its code",
+        help="import this network, if the model's is not one that is known to be safe: that runs its code",
     )
     return parser

@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> str:
     for package in ("pytorch_lightning", "torchmetrics", "monai", "rich"):
         require(package, "ringfence train", "train")
     from ringfence.weak.experiments.train import train
-    from ringfence.weak.inference.model_file import TRUSTED
+    from ringfence.weak.training.known_networks import doubt
 
     try:
         model = train(settings, folder, resume=resume).model_file
@@ -53,7 +53,7 @@ def run(arguments: Sequence[str]) -> str:
             f"Every finished epoch is kept; go on with: ringfence train --out {quote(str(folder))} --resume"
         ) from None
     own = settings.network.class_path
-    trust = "" if own.startswith(TRUSTED) else f" --trust {own}"
+    trust = f" --trust {own}" if doubt(own, settings.network.init_args) else ""
     return (
         f"The model is {model}; every epoch is in {folder / 'metrics.csv'}.\n"
         f"Next: ringfence predict {quote(str(model))} IMAGES OUT{trust}"

@@ -37,7 +37,7 @@ def written(path: Path, channels: int = 1, size: tuple[int, int] = (12, 10), **c
 
 @pytest.fixture
 def model(tmp_path: Path) -> Model:
-    return load_model(written(tmp_path / "model.pt"), device="cpu")
+    return load_model(written(tmp_path / "model.safetensors"), device="cpu")
 
 
 def half(voxels: NDArray, percentiles: tuple[float, float] = (0.5, 99.5)) -> NDArray:
@@ -117,7 +117,8 @@ def test_what_is_not_an_image_is_refused(model: Model, image: NDArray, spacing: 
 
 def test_a_model_says_what_it_is(model: Model, tmp_path: Path) -> None:
     assert (
-        str(model) == f"Model {tmp_path / 'model.pt'}: Conv2d of slices at 12 × 10, c0 -> liver, trained by penalty"
+        str(model)
+        == f"Model {tmp_path / 'model.safetensors'}: Conv2d of slices at 12 × 10, c0 -> liver, trained by penalty"
     )
     assert "<td>liver</td>" in model.predict(SCAN)._repr_html_()
 
@@ -166,10 +167,10 @@ def test_predict_goes_on_with_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_model_is_found_in_the_folder_of_its_training(tmp_path: Path) -> None:
-    file = written(tmp_path / "model.pt")
+    file = written(tmp_path / "model.safetensors")
     assert load_model(tmp_path, device="cpu").path == file
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty is a folder without a model.pt: name a model's file"):
+    with pytest.raises(ValueError, match=r"empty is a folder without a model.safetensors: name a model's file"):
         load_model(tmp_path / "empty")
 
 

@@ -1,17 +1,22 @@
-"""A model file: what goes in comes out; what is damaged, foreign or would run code is refused by name."""
+"""A model file: what goes in comes out; what is damaged or does not fit is refused by name."""
 
 from __future__ import annotations
 
+import json
 import pickle
-from dataclasses import asdict, replace
+import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors
 import torch
+from safetensors.torch import save_file
 
+from ringfence import files
 from ringfence.weak import load_model
-from ringfence.weak.inference.model_file import FORMAT, ModelCard, read_model, save_model
+from ringfence.weak.inference.model_file import FORMAT, ModelCard, model_at, read_model, save_model
 from ringfence.weak.prepared.preprocessing import Preprocessing
 from ringfence.weak.training.networks import Tempered, build_network
 
@@ -34,42 +39,67 @@ def network(card: ModelCard = CARD) -> Tempered:
 def test_a_model_comes_back_as_it_was(tmp_path: Path) -> None:
     saved = network()
     saved.temperature.fill_(0.25)
-    save_model(tmp_path / "model.pt", saved, CARD)
-    assert [file.name for file in tmp_path.iterdir()] == ["model.pt"]
-    loaded, card = read_model(tmp_path / "model.pt")
+    save_model(tmp_path / "model.safetensors", saved, CARD)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]
+    loaded, card = read_model(tmp_path / "model.safetensors")
     assert card == CARD
     assert not loaded.training
     images = torch.rand(2, 2, 32, 24)
     assert torch.equal(loaded(images), saved.eval()(images))
     volumes = replace(CARD, class_path="torch.nn.Conv3d", patch=(4, 16, 16))
-    save_model(tmp_path / "model.pt", network(volumes), volumes)
-    assert read_model(tmp_path / "model.pt")[1].patch == (4, 16, 16)
+    save_model(tmp_path / "model.safetensors", network(volumes), volumes)
+    assert read_model(tmp_path / "model.safetensors")[1].patch == (4, 16, 16)
+
+
+def test_the_file_is_safetensors_with_the_card_as_json(tmp_path: Path) -> None:
+    saved = network().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    save_model(tmp_path / "model.safetensors", saved, CARD)
+    with safetensors.safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert set(file.keys()) == set(saved.state_dict())
+        assert all(torch.equal(file.get_tensor(name), one) for name, one in saved.state_dict().items())
+        words = file.metadata()
+    assert words["format"] == FORMAT == "ringfence model 3"
+    assert json.loads(words["card"])["init_args"] == ARGS
+
+
+def test_a_folder_s_model_is_the_newest_format_s(tmp_path: Path) -> None:
+    write_old(tmp_path / "model.pt", facts())
+    assert model_at(tmp_path) == tmp_path / "model.pt"
+    save_model(tmp_path / "model.safetensors", network(), CARD)
+    assert model_at(tmp_path) == tmp_path / "model.safetensors"
 
 
 def facts(**changes: object) -> dict[str, object]:
     """The card as plain values, as it lies in a file."""
-    return asdict(CARD) | {"preprocessing": CARD.preprocessing.to_facts()} | changes
+    return CARD.to_facts() | changes
 
 
-def write(path: Path, card: object, weights: object = None, format_: str = FORMAT) -> Path:
-    torch.save(
-        {"format": format_, "card": card, "weights": network().state_dict() if weights is None else weights}, path
-    )
+def write(path: Path, card: object, weights: dict[str, torch.Tensor] | None = None, format_: str = FORMAT) -> Path:
+    """A file of today's, as anybody can write one."""
+    tensors = network().state_dict() if weights is None else weights
+    save_file(dict(tensors), path, {"format": format_, "card": json.dumps(card)})
+    return path
+
+
+def write_old(path: Path, card: object, weights: object = None, format_: str = "ringfence model 2") -> Path:
+    tensors = network().state_dict() if weights is None else weights
+    torch.save({"format": format_, "card": card, "weights": tensors}, path)
     return path
 
 
 def test_a_model_knows_its_flips_and_its_percentiles(tmp_path: Path) -> None:
     card = replace(CARD, flips=("left-right",), preprocessing=Preprocessing((32, 24), (2.0, 90.0)))
-    save_model(tmp_path / "model.pt", network(), card)
-    assert read_model(tmp_path / "model.pt")[1] == card
+    save_model(tmp_path / "model.safetensors", network(), card)
+    assert read_model(tmp_path / "model.safetensors")[1] == card
     none = {name: value for name, value in facts().items() if name != "flips"}
-    assert read_model(write(tmp_path / "none.pt", none))[1].flips == ()
+    assert read_model(write(tmp_path / "none.safetensors", none))[1].flips == ()
+    assert read_model(write_old(tmp_path / "none.pt", none))[1].flips == ()
     with pytest.raises(
         ValueError, match=r"card is damaged .*flipped along left-right, up-down, slices, not 'time'"
     ):
-        read_model(write(tmp_path / "bad.pt", facts(flips=["time"]), {}))
+        read_model(write(tmp_path / "bad.safetensors", facts(flips=["time"])))
     with pytest.raises(ValueError, match="a model of slices, flipped along slices"):
-        read_model(write(tmp_path / "flat.pt", facts(flips=["slices"]), {}))
+        read_model(write(tmp_path / "flat.safetensors", facts(flips=["slices"])))
     with pytest.raises(ValueError, match="each axis to flip along once; got up-down, up-down"):
         replace(CARD, flips=("up-down", "up-down"))
 
@@ -91,7 +121,7 @@ def test_a_model_of_the_first_format_is_still_read(mirrors: tuple[str, ...] | No
     }
     if mirrors is not None:
         old["mirrors"] = mirrors
-    file = write(tmp_path / "model.pt", old, saved.state_dict(), "ringfence model 1")
+    file = write_old(tmp_path / "model.pt", old, saved.state_dict(), "ringfence model 1")
     loaded, card = read_model(file)
     assert card.preprocessing == Preprocessing((32, 24), (0.5, 99.5))
     assert (card.flips, card.labels, card.method) == (mirrors or (), (1, 4), "penalty")
@@ -103,26 +133,26 @@ def test_a_model_of_the_first_format_is_still_read(mirrors: tuple[str, ...] | No
 
 
 def test_a_newer_format_says_what_to_do(tmp_path: Path) -> None:
-    file = write(tmp_path / "model.pt", {"who": "knows"}, {}, "ringfence model 7")
-    with pytest.raises(
-        ValueError, match=r"is a 'ringfence model 7', and this ringfence reads up to 'ringfence model 2': update"
-    ):
-        read_model(file)
+    says = r"is a 'ringfence model 7', and this ringfence reads up to 'ringfence model 3': update"
+    with pytest.raises(ValueError, match=says):
+        read_model(write(tmp_path / "model.safetensors", {"who": "knows"}, {}, "ringfence model 7"))
+    with pytest.raises(ValueError, match=says):
+        read_model(write_old(tmp_path / "model.pt", {"who": "knows"}, {}, "ringfence model 7"))
 
 
 def test_a_model_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_model(tmp_path / "model.pt", network(), CARD)
-    before = (tmp_path / "model.pt").read_bytes()
+    file = tmp_path / "model.safetensors"
+    save_model(file, network(), CARD)
+    before = file.read_bytes()
 
-    def half(what: object, path: Path) -> None:
-        path.write_bytes(b"half")
-        raise OSError("disk full")
+    def full(number: int) -> None:
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(torch, "save", half)
-    with pytest.raises(OSError, match="disk full"):
-        save_model(tmp_path / "model.pt", network(), CARD)
-    assert [file.name for file in tmp_path.iterdir()] == ["model.pt"]
-    assert (tmp_path / "model.pt").read_bytes() == before
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(files.WriteFailed, match="the disk is full"):
+        save_model(file, network(), CARD)
+    assert [one.name for one in tmp_path.iterdir()] == ["model.safetensors"]
+    assert file.read_bytes() == before
 
 
 class Runs:
@@ -138,7 +168,7 @@ RAN = ""
 def test_nothing_in_a_model_file_is_run(tmp_path: Path) -> None:
     global RAN
     RAN = str(tmp_path / "ran")
-    torch.save({"format": FORMAT, "card": Runs(), "weights": {}}, tmp_path / "model.pt")
+    torch.save({"format": "ringfence model 2", "card": Runs(), "weights": {}}, tmp_path / "model.pt")
     with pytest.raises(
         ValueError, match=r"model.pt is not a model .*: it is damaged, or holds more than plain tensors"
     ):
@@ -157,7 +187,7 @@ def test_no_model_is_refused(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nothing.pt is not a model: there is no such file"):
         read_model(tmp_path / "nothing.pt")
     torch.save([1, 2], file)
-    with pytest.raises(ValueError, match=r"it should be what `ringfence train` wrote as model.pt"):
+    with pytest.raises(ValueError, match=r"it should be what `ringfence train` wrote as model.safetensors"):
         read_model(file)
 
 
@@ -173,50 +203,107 @@ def test_no_model_is_refused(content: bytes, tmp_path: Path) -> None:
         ("classes", []),
         ("classes", ["a", "a"]),
         ("channels", 3),
+        ("channels", ["a"] * 300),
+        ("channels", ["x" * 1000, "b"]),
+        ("classes", ["red\x1b[31m", "b"]),
+        ("classes", [1, 2]),
+        ("patch", [4, 4, 2**20]),
+        ("class_path", 3),
+        ("class_path", "Conv2d"),
+        ("class_path", "torch.nn.Conv2d; import os"),
+        ("class_path", "../model.Net"),
+        ("init_args", [1]),
+        ("init_args", {"a b": 1}),
+        ("init_args", {"a": [[0] * 200] * 200}),
+        ("labels", [1.0, 2.0]),
+        ("method", ["penalty"]),
+        ("commit", "x" * 1000),
         ("stranger", 1),
     ],
 )
-def test_a_damaged_card_is_refused(key: str, value: object, tmp_path: Path) -> None:
-    write(tmp_path / "model.pt", facts() | {key: value}, {})
-    with pytest.raises(ValueError, match=r"model.pt is not a model that can be used: its card is damaged"):
-        read_model(tmp_path / "model.pt")
+@pytest.mark.parametrize("old", [False, True])
+def test_a_damaged_card_is_refused(key: str, value: object, old: bool, tmp_path: Path) -> None:
+    """D11: class_path was no string; the rest could be anything."""
+    file = tmp_path / ("model.pt" if old else "model.safetensors")
+    (write_old if old else write)(file, facts() | {key: value})
+    with pytest.raises(ValueError, match=r"model.\w+ is not a model that can be used: its card is damaged"):
+        read_model(file)
+
+
+@pytest.mark.parametrize("card", [None, 3, "text", [], {"class_path": "torch.nn.Conv2d"}, {}])
+def test_what_is_no_card_is_refused(card: object, tmp_path: Path) -> None:
+    for file in (write(tmp_path / "model.safetensors", card), write_old(tmp_path / "model.pt", card)):
+        with pytest.raises(ValueError, match="its card is damaged"):
+            read_model(file)
+
+
+def test_a_card_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    """D11: a card of 3000 levels was a RecursionError, one of 400 digits an OverflowError."""
+    for text in (
+        "",
+        "{",
+        "[" * 3000 + "]" * 3000,
+        '{"size": 1e999}',
+        f'{{"labels": {"9" * 400}}}',
+        '{"a": 1, "a": 2}',
+    ):
+        save_file(network().state_dict(), tmp_path / "m.safetensors", {"format": FORMAT, "card": text})
+        with pytest.raises(ValueError, match=r"m.safetensors"):
+            read_model(tmp_path / "m.safetensors")
 
 
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    write(tmp_path / "model.pt", facts(), {})
-    with pytest.raises(ValueError, match=r"model.pt: its weights do not fit its network: Missing key\(s\)"):
-        read_model(tmp_path / "model.pt")
-    torch.save({"format": FORMAT, "card": facts()}, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match=r"model.pt: its weights do not fit its network"):
-        read_model(tmp_path / "model.pt")
+    """D11: a weight's name that is no string, one that is no tensor, one of another kind."""
+    right = dict(network().state_dict())
+    cases: list[tuple[dict[object, object], str]] = [
+        ({}, "temperature is missing"),
+        (right | {"more": torch.zeros(2)}, "the network has no 'more'"),
+        (right | {"network.weight": torch.zeros(3, 2, 3, 4)}, r"weight is \[3, 2, 3, 4\], and the network's is"),
+        (
+            right | {"network.bias": torch.zeros(3, dtype=torch.int32)},
+            "bias is of torch.int32, and the network's of",
+        ),
+        (right | {"network.bias": torch.zeros(3, dtype=torch.bool)}, "bias is of torch.bool"),
+    ]
+    for weights, says in cases:
+        for file in (write(tmp_path / "m.safetensors", facts(), weights), write_old(tmp_path / "m.pt", facts(), weights)):  # type: ignore[arg-type] # fmt: skip
+            with pytest.raises(ValueError, match=rf"its weights do not fit its network: .*{says}"):
+                read_model(file)
+    for weights, says in (({7: torch.zeros(2)}, "7 is no tensor"), ({"a": "b"}, "'a' is no tensor")):
+        with pytest.raises(ValueError, match=says):
+            read_model(write_old(tmp_path / "m.pt", facts(), weights))
+    torch.save({"format": "ringfence model 2", "card": facts()}, tmp_path / "m.pt")
+    with pytest.raises(ValueError, match=r"m.pt: its weights do not fit its network: there are none"):
+        read_model(tmp_path / "m.pt")
 
 
-def test_a_stranger_s_network_is_imported_only_when_trusted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "stranger_net.py").write_text(
-        "from pathlib import Path\nfrom torch import nn\nPath(__file__).with_name('imported').touch()\n"
-        "class Net(nn.Conv2d):\n    pass\n"
-    )
-    card = replace(CARD, class_path="stranger_net.Net")
-    save_model(tmp_path / "model.pt", network(), card)
-    for trust in (None, "stranger_net.Other"):
-        with pytest.raises(ValueError, match=r"if you trust it, say so with --trust stranger_net.Net"):
-            read_model(tmp_path / "model.pt", trust)
-    assert not (tmp_path / "imported").exists()
-    assert read_model(tmp_path / "model.pt", "stranger_net.Net")[1] == card
+def test_damaged_bytes_are_refused(tmp_path: Path) -> None:
+    """A length that is too long, a header that is cut off, offsets beyond the file."""
+    save_model(tmp_path / "m.safetensors", network(), CARD)
+    whole = (tmp_path / "m.safetensors").read_bytes()
+    length = struct.unpack("<Q", whole[:8])[0]
+    header = json.loads(whole[8 : 8 + length])
+    header["network.bias"]["data_offsets"][1] += 4
+    moved = json.dumps(header).encode()
+    for content in (
+        whole[:-1],
+        whole[:20],
+        whole + b"more",
+        struct.pack("<Q", 2**63) + whole[8:],
+        struct.pack("<Q", length - 1) + whole[8:],
+        struct.pack("<Q", len(moved)) + moved + whole[8 + length :],
+    ):
+        (tmp_path / "m.safetensors").write_bytes(content)
+        with pytest.raises(ValueError, match=r"m.safetensors is not a model that can be used: it is damaged"):
+            read_model(tmp_path / "m.safetensors")
 
 
 def test_a_card_knows_the_labels_of_its_classes(tmp_path: Path) -> None:
     assert CARD.labels == (1, 2)
-    save_model(tmp_path / "model.pt", network(), replace(CARD, labels=(2, 4)))
-    assert read_model(tmp_path / "model.pt")[1].labels == (2, 4)
-    kept = torch.load(tmp_path / "model.pt", weights_only=True)
-    older = {name: value for name, value in kept["card"].items() if name != "labels"}
-    torch.save(kept | {"card": older}, tmp_path / "model.pt")
-    assert read_model(tmp_path / "model.pt")[1].labels == (1, 2)
+    save_model(tmp_path / "model.safetensors", network(), replace(CARD, labels=(2, 4)))
+    assert read_model(tmp_path / "model.safetensors")[1].labels == (2, 4)
+    older = {name: value for name, value in facts().items() if name != "labels"}
+    assert read_model(write_old(tmp_path / "model.pt", older))[1].labels == (1, 2)
     for wrong in ((1,), (1, 1), (0, 1), (1, 256), ("1", "2"), 7):
-        torch.save(kept | {"card": kept["card"] | {"labels": wrong}}, tmp_path / "model.pt")
         with pytest.raises(ValueError, match=r"its card is damaged"):
-            read_model(tmp_path / "model.pt")
+            read_model(write(tmp_path / "model.safetensors", facts(labels=wrong)))

@@ -8,12 +8,12 @@ from typing import Any, Final
 import torch
 
 from ringfence.environment import commit
-from ringfence.files import replaced
 from ringfence.weak.inference.model_file import MODEL, ModelCard, save_model
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.fit import FitSettings, network_arguments
 from ringfence.weak.training.module import WeakSegmentation
 from ringfence.weak.training.run_folder import PICTURES_FILE
+from ringfence.weak.training.tensor_file import write_tensors
 
 PICTURES: Final = 5
 """How many validation images are kept with their predictions."""
@@ -48,7 +48,7 @@ def bytes_needed(task: Task, network: torch.nn.Module, trainings: int) -> int:
 
 
 def _keep_pictures(module: WeakSegmentation, task: Task, file: Path) -> None:
-    """Images, truth and predictions as plain tensors, safe to load."""
+    """Images, truth and predictions."""
     samples = torch.tensor(task.pictured(PICTURES))
     images = task.validation["image"][samples]
     module.eval()
@@ -58,6 +58,4 @@ def _keep_pictures(module: WeakSegmentation, task: Task, file: Path) -> None:
     kept: dict[str, Any] = {"image": images[:, 0], "truth": truth, "predicted": predicted}
     if images.ndim == 5:  # of a volume, the slice in its middle
         kept = {name: tensor[:, tensor.shape[1] // 2] for name, tensor in kept.items()}
-    with replaced(file) as part:
-        # cloned, because torch saves all that a slice was cut from
-        torch.save({name: tensor.clone() for name, tensor in kept.items()}, part)
+    write_tensors(file, kept, {})

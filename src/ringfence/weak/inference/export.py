@@ -7,16 +7,20 @@ import json
 import math
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.files import checksum, write_text
+from ringfence.documents import read_json
+from ringfence.files import WriteFailed, checksum, move_all, remove, write_text
+from ringfence.folders import UNFINISHED as PART
+from ringfence.folders import content, locked
 from ringfence.weak.inference.image_cases import ImageCase, channels_fault, check_channels, find_cases
 from ringfence.weak.inference.model import Model, load_model
 from ringfence.weak.inference.model_file import ModelCard
@@ -25,8 +29,8 @@ from ringfence.weak.inference.predictor import Predictor, segment
 from ringfence.weak.prepared.preprocessing import normalised
 from ringfence.weak.volumes import Volume, largest_parts, read_channels, upright, volume_name, write_volume
 
-UNFINISHED, PART = "unfinished.json", ".unfinished-"
-"""Says what a folder of masks will hold; a case's files while they are written."""
+UNFINISHED: Final = "unfinished.json"
+"""Says what a folder of masks will hold."""
 
 
 @dataclass(frozen=True)
@@ -72,31 +76,25 @@ class Output:
     overlays: bool = False
     largest: bool = False
 
-    def open(self, asked: Mapping[str, str] | None = None) -> None:
-        """Make the folder; one that already holds something is refused, and nothing is changed.
+    @contextmanager
+    def opened(self, asked: Mapping[str, str]) -> Iterator[None]:
+        """Nobody else writes to the folder meanwhile; one that already holds something is refused, unchanged.
 
         Args:
-            asked: what masks are made from, and how. A folder where the same was begun is gone on with then; until
+            asked: what masks are made from, and how. A folder where the same was begun is gone on with; until
                 ``close``, a file in it says so.
         """
         if self.folder.exists() and not self.folder.is_dir():
             raise FileExistsError(f"{self.folder} is a file; masks need a folder. Nothing was changed")
-        if self.folder.is_dir() and any(self._content()):
-            self._check_begun(asked)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OSError(f"{self.folder} cannot be made ({error.strerror}): choose another folder") from None
-        if not os.access(self.folder, os.W_OK):
-            raise PermissionError(f"{self.folder} cannot be written to: choose another folder")
-        for part in self.folder.glob(f"{PART}*"):  # of a process that was killed
-            shutil.rmtree(part, ignore_errors=True)
-        if asked is not None:
+        with locked(self.folder, "written to"):
+            if any(file.name != UNFINISHED for file in content(self.folder)):
+                self._check_begun(asked)
             write_text(self.folder / UNFINISHED, json.dumps(dict(asked), indent=1) + "\n")
+            yield
 
     def close(self) -> None:
         """Everything that was asked for is there."""
-        (self.folder / UNFINISHED).unlink(missing_ok=True)
+        remove([self.folder / UNFINISHED])
 
     def missing(self, cases: Iterable[ImageCase]) -> list[ImageCase]:
         """The cases whose masks are not there yet."""
@@ -107,18 +105,12 @@ class Output:
         first = case.files[0]
         return self.folder / f"{case.name}{first.name[len(volume_name(first) or '') :].lower()}"
 
-    def _content(self) -> Iterator[Path]:
-        """What the folder holds, but for what is left where nothing was finished."""
-        return (
-            file for file in self.folder.iterdir() if file.name != UNFINISHED and not file.name.startswith(PART)
-        )
-
-    def _check_begun(self, asked: Mapping[str, str] | None) -> None:
+    def _check_begun(self, asked: Mapping[str, str]) -> None:
         try:
-            begun = json.loads((self.folder / UNFINISHED).read_text(encoding="utf-8"))
+            begun = read_json(self.folder / UNFINISHED)
         except (OSError, ValueError):
             begun = None
-        if asked is None or not isinstance(begun, dict):
+        if not isinstance(begun, dict):
             raise FileExistsError(f"{self.folder} already holds files: name a new folder. Nothing was changed")
         other = [name for name, value in asked.items() if begun.get(name) != value]
         if other:
@@ -183,11 +175,13 @@ def _write(
                     write_volume(part / f"{case.name}_{name}_probability{ending}", share, volume)
             if out.overlays:
                 _draw(part / f"{case.name}.png", case.name, card, volume, grey, mask)
-            for file in sorted(part.iterdir(), key=lambda one: (one.name == final.name, one.suffix == ".mhd")):
-                file.replace(out.folder / file.name)
-    except (OSError, RuntimeError) as error:  # SimpleITK's: the last line of it says why
-        reason = str(error).strip().splitlines()[-1]
-        raise OSError(f"{final} cannot be written: {reason}") from error
+            move_all(
+                sorted(part.iterdir(), key=lambda one: (one.name == final.name, one.suffix == ".mhd")), out.folder
+            )
+    except WriteFailed as error:
+        raise OSError(str(error).replace(f"{PART}{beside.rpartition(PART)[2]}{os.sep}", "")) from error
+    except OSError as error:
+        raise WriteFailed(final, error) from error
     return Prediction(case.name, final, voxels, volume.spacing if volume.spacing_known else None)
 
 
@@ -287,22 +281,21 @@ def predict(
         "largest": largest,
         "flips": model.predictor.flips,
     }
-    output.open(
-        {
-            "CHECKPOINT": checksum(model.path),
-            "IMAGES": str(Path(images).resolve()),
-            "options": " ".join(name for name, wanted in options.items() if wanted),
-        }
-    )
-    left = output.missing(cases)
+    asked = {
+        "CHECKPOINT": checksum(model.path),
+        "IMAGES": str(Path(images).resolve()),
+        "options": " ".join(name for name, wanted in options.items() if wanted),
+    }
     made: list[Prediction] = []
     failed: list[Failure] = []
-    for result in predict_cases(left, model.predictor, output):
-        if isinstance(result, Failure):
-            failed.append(result)
-        else:
-            made.append(result)
-        each(result, len(left))
-    if not failed:
-        output.close()
+    with output.opened(asked):
+        left = output.missing(cases)
+        for result in predict_cases(left, model.predictor, output):
+            if isinstance(result, Failure):
+                failed.append(result)
+            else:
+                made.append(result)
+            each(result, len(left))
+        if not failed:
+            output.close()
     return Predictions(output.folder, tuple(made), tuple(failed), len(cases) - len(left))

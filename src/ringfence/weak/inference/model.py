@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.weak.inference.model_file import ModelCard, model_at, read_model
+from ringfence.weak.inference.card import ModelCard
+from ringfence.weak.inference.model_file import model_at, read_model
 from ringfence.weak.inference.predictor import Predictor, segment
 from ringfence.weak.prepared.preprocessing import normalised
 from ringfence.weak.volumes import largest_parts
@@ -153,11 +154,12 @@ def load_model(
     """A model of `ringfence train`, ready to predict.
 
     Args:
-        path: its file, ``model.pt``, or the folder of its training.
+        path: its file, ``model.safetensors``, or the folder of its training.
         device: auto, cpu or cuda; auto takes a GPU if there is one.
         flips: average over the flips that the model was judged with.
         batch: how many slices or patches the network gets at once; default: 16 or 2.
-        trust: the class path of a network outside of MONAI and torch that may be imported: naming it runs its code.
+        trust: the class path of a network that may be imported although it is not a known one: naming it runs its
+            code.
     """
     file = model_at(path)
     network, card = read_model(file, trust)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ringfence.extras import require
+from ringfence.files import write_figure
 
 COLOURS: Final = (
     (0.15, 0.8, 0.25),
@@ -73,7 +74,7 @@ def overlay_sheet(
     figure.text(6 / width, where, title, fontsize=7, va="center", color="white")
     if columns > 2:  # otherwise there is no room beside the title
         _legend(figure, classes, width, where)
-    figure.savefig(path, dpi=DPI, facecolor="black")
+    write_figure(path, figure, dpi=DPI, facecolor="black")
 
 
 def tinted(image: NDArray[np.uint8], mask: NDArray[np.uint8], aspect: float = 1.0) -> NDArray[np.float32]:

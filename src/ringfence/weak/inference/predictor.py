@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,7 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from ringfence.weak.inference.model_file import ModelCard
+from ringfence import memory
+from ringfence.hints import first_line
+from ringfence.weak.inference.card import ModelCard
+from ringfence.weak.inference.footprint import FLOAT, affordable
 from ringfence.weak.prepared.preprocessing import resized
 from ringfence.weak.tasks.samples import padded
 from ringfence.weak.training.flip_averaging import flip_averaged
@@ -52,6 +56,9 @@ class Predictor:
         self.device = torch.device(found if device == "auto" else device)
         self.card, self.flips, self._axes = card, flips, flip_axes(card.flips if flips else ())
         self.batch = batch or (SLICES if card.patch is None else PATCHES)
+        if self.device.type == "cpu":  # a GPU has a memory of its own
+            shape = (len(card.channels), *(card.preprocessing.size if card.patch is None else card.patch))
+            self.batch = affordable(network, shape, self.batch)
         self._network = network.to(self.device).eval()
 
     @torch.inference_mode()
@@ -77,11 +84,16 @@ class Predictor:
     def _volume(self, image: NDArray[np.uint8], patch: tuple[int, int, int]) -> Iterator[Tensor]:
         from monai.inferers.utils import sliding_window_inference
 
+        space = (len(image), *image.shape[2:])
+        whole_space = [max(length, least) for length, least in zip(space, patch, strict=True)]
+        maps = len(self.card.channels) + 2 + 2 * (1 + len(self.card.classes))  # images, weights, sums and means
+        memory.check(
+            FLOAT * math.prod(whole_space) * maps, f"predicting {' × '.join(map(str, whole_space))} voxels"
+        )
         volume = torch.from_numpy(image).transpose(0, 1).unsqueeze(0).float() / 255.0
-        space = volume.shape[2:]
         whole = sliding_window_inference(
             # MONAI would put half of what is missing before the volume; training put all of it after the end
-            padded(volume, [max(length, least) for length, least in zip(space, patch, strict=True)]),
+            padded(volume, whole_space),
             patch,
             self.batch,
             self._answer,
@@ -90,14 +102,23 @@ class Predictor:
             sw_device=self.device,
             device=torch.device("cpu"),  # a whole volume's probabilities may be more than a GPU holds
         )
-        if not isinstance(whole, Tensor):
-            raise TypeError(f"the network should answer with a tensor, not {type(whole).__name__}")
+        assert isinstance(whole, Tensor)  # noqa: S101 - as _answer's is
         whole = whole[0, :, : space[0], : space[1], : space[2]]
         for some in whole.transpose(0, 1).split(SLICES):
             yield some.to(self.device)
 
     def _answer(self, images: Tensor) -> Tensor:
-        return flip_averaged(self._network, images, self._axes)
+        shape = list(images.shape[1:])
+        try:
+            answer = flip_averaged(self._network, images, self._axes)
+        except Exception as error:  # whatever the network raises, it does not take such images
+            raise ValueError(f"the network cannot take images {shape}: {first_line(error)}") from error
+        wanted = (len(images), 1 + len(self.card.classes), *images.shape[2:])
+        if answer.shape != wanted:
+            raise ValueError(
+                f"the network should answer images {shape} by {list(wanted)}, not {list(answer.shape)}"
+            )
+        return answer
 
 
 def segment(
@@ -110,13 +131,17 @@ def segment(
         grey: normalised images ``[slices, channels, height, width]``, at their own size.
         keep: whether probabilities are wanted.
     """
-    depth, _, height, width = grey.shape
+    depth, channels, height, width = grey.shape
+    size = predictor.card.preprocessing.size
+    # images as floats before and after, and as bytes
+    needed = depth * channels * (FLOAT * height * width + (FLOAT + 1) * size[0] * size[1])
+    memory.check(needed, f"resizing {depth} slices to the model's {size[0]} × {size[1]}")
     mask = np.zeros((depth, height, width), dtype=np.uint8)
     shares = None
     if keep:
         shares = np.zeros((len(predictor.card.classes), depth, height, width), dtype=np.float32)
     done = 0
-    for answer in predictor(resized(grey, predictor.card.preprocessing.size), (height, width)):
+    for answer in predictor(resized(grey, size), (height, width)):
         here = slice(done, done + len(answer))
         mask[here] = answer.argmax(dim=1).to(torch.uint8).cpu().numpy()
         if shares is not None:

@@ -16,15 +16,14 @@ import torch
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import TensorBoardLogger
-from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ringfence.extras import require
-from ringfence.files import replaced
 from ringfence.lightning import FenceCallback
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.augmentation import Augmentation
+from ringfence.weak.training.checkpoint import WholeCheckpoints
 from ringfence.weak.training.data import SegmentationData
 from ringfence.weak.training.history import History
 from ringfence.weak.training.methods import METHODS, ConstrainedSettings, MethodSettings, Setup
@@ -143,9 +142,11 @@ def fit(
             enable_progress_bar=False,
             enable_model_summary=False,
             default_root_dir=run.path,
-            plugins=[WholeCheckpoints(), LightningEnvironment()],  # one process, whatever a cluster's variables say
+            plugins=[
+                WholeCheckpoints(module),
+                LightningEnvironment(),
+            ],  # one process, whatever a cluster's variables say
         )
-        _check_usable(run.checkpoint, module)
         with _interruptible(trainer):
             data = make_data(settings, task, module, seed)
             trainer.fit(module, datamodule=data, ckpt_path=run.checkpoint, weights_only=True)
@@ -155,32 +156,6 @@ def fit(
 def title(seed: int, method: str) -> str:
     """What a training is called in progress bars."""
     return f"seed {seed}, {method.replace('_', ' ')}"
-
-
-class WholeCheckpoints(TorchCheckpointIO):
-    """Checkpoints that are replaced whole: Lightning may copy over the last one, and be interrupted halfway."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Write beside it, then rename."""
-        with replaced(Path(path)) as part:
-            torch.save(checkpoint, part)
-
-
-def _check_usable(checkpoint: Path | None, module: WeakSegmentation) -> None:
-    if checkpoint is None:
-        return
-    try:
-        kept = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
-    except Exception as error:  # zipfile's, pickle's, torch's own
-        raise ValueError(
-            f"{checkpoint} is damaged ({type(error).__name__}): remove it to train this method from its beginning"
-        ) from None
-    for name, tensor in module.network.state_dict(prefix="network.").items():
-        if name in kept and kept[name].shape != tensor.shape:
-            raise ValueError(
-                f"{checkpoint} is of another network: {name} is {list(kept[name].shape)} in it, and "
-                f"{list(tensor.shape)} now. Has the prepared set changed? Train in a new folder with --out"
-            )
 
 
 def choose_accelerator(device: str) -> Literal["cpu", "cuda"]:

@@ -47,9 +47,15 @@ class Tempered(nn.Module):
         return logits / self.temperature + self.offset.view(1, -1, *[1] * (logits.ndim - 2))
 
 
-def build_network(path: str, init_args: Mapping[str, Any]) -> nn.Module:
-    """An instance of the class at ``path`` (as in ``monai.networks.nets.UNet``), with these arguments."""
-    return class_path.make(path, init_args, "network", nn.Module)
+def build_network(path: str, init_args: Mapping[str, Any], *, here: bool = True) -> nn.Module:
+    """An instance of the class at ``path`` (as in ``monai.networks.nets.UNet``), with these arguments.
+
+    Args:
+        path: of the class.
+        init_args: its arguments.
+        here: whether the class may be in the current folder.
+    """
+    return class_path.make(path, init_args, "network", nn.Module, here=here)
 
 
 def fitted_arguments(
@@ -86,3 +92,6 @@ def check_network(network: nn.Module, image: Tensor, channels: int) -> None:
     got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
     if got != wanted:
         raise ValueError(f"network: {name} must return logits {wanted} for two images, got {got}")
+    for key, value in network.state_dict().items():
+        if not isinstance(value, Tensor) or value.layout != torch.strided:
+            raise ValueError(f"network: {name} keeps '{key}', which is no dense tensor, and could not be saved")
