@@ -10,9 +10,9 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-import torch
 import yaml
 from rich.console import Console
+from safetensors.torch import load_file
 from torch import Tensor
 from torchmetrics import MeanMetric
 
@@ -39,6 +39,7 @@ from ringfence.weak.inference.model_file import read_model
 from ringfence.weak.training import measures
 from ringfence.weak.training.methods import METHODS
 from ringfence.weak.training.module import WeakSegmentation
+from ringfence.weak.training.run_folder import PICTURES_FILE
 
 QUIET = Console(quiet=True)
 CONV = {"kernel_size": 5, "padding": 2}
@@ -234,7 +235,7 @@ def test_a_method_trains_one_model_and_is_in_the_help(place: Path, capsys: pytes
         f"network: {{class_path: torch.nn.Conv2d, init_args: {CONV}}}\ntraining: {{epochs: 1, device: cpu}}\n"
     )
     assert main(["train", "mine.yaml", "--data.prepared", "set", "--out", "run"]) == 0
-    assert read_model(place / "run/model.pt")[1].method == "toy"
+    assert read_model(place / "run/model.safetensors")[1].method == "toy"
     assert yaml.safe_load((place / "run/config.yaml").read_text())["toy"]["strength"] == 0.5
     capsys.readouterr()
     assert main(["train", "--method", "toy_c.Toi", "--data.prepared", "set"]) == 2
@@ -340,7 +341,7 @@ def test_a_measure_is_computed_kept_and_shown(place: Path, monkeypatch: pytest.M
     folder = compare(asked, place / "run", console=QUIET).path
     value = float(epochs(folder / "seed-0/penalty/metrics.csv")[0]["boldness"])
     assert 0.0 <= value <= 1.0
-    kept = torch.load(folder / "seed-0/penalty/pictures.pt", weights_only=True)  # all four images
+    kept = load_file(folder / "seed-0/penalty" / PICTURES_FILE)  # all four images
     assert value == pytest.approx(float((kept["predicted"] > 0).float().mean()), rel=1e-5)
     comparison = read_comparison(folder)
     assert comparison.rows()[0].measures["boldness"] == pytest.approx(value)
@@ -387,10 +388,13 @@ def test_a_network_is_trained_saved_and_used_when_trusted(place: Path, capsys: p
         "run",
     ]
     assert main([*command, "--network.class_path", "toy_networks.Twice", "--network.init_args.width", "3"]) == 0
-    assert "Next: ringfence predict run/model.pt IMAGES OUT --trust toy_networks.Twice" in capsys.readouterr().out
+    assert (
+        "Next: ringfence predict run/model.safetensors IMAGES OUT --trust toy_networks.Twice"
+        in capsys.readouterr().out
+    )
     scan = np.random.default_rng(0).normal(size=(20, 24, 3)).astype(np.float32)
     nibabel.save(nibabel.Nifti1Image(scan, np.eye(4)), place / "scan.nii")
-    assert main(["predict", "run/model.pt", "scan.nii", "masks"]) == 2
+    assert main(["predict", "run/model.safetensors", "scan.nii", "masks"]) == 2
     assert "say so with --trust toy_networks.Twice" in capsys.readouterr().err
-    assert main(["predict", "run/model.pt", "scan.nii", "masks", "--trust", "toy_networks.Twice"]) == 0
+    assert main(["predict", "run/model.safetensors", "scan.nii", "masks", "--trust", "toy_networks.Twice"]) == 0
     assert nibabel.load(place / "masks/scan.nii").shape == (20, 24, 3)

@@ -46,7 +46,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
 
 def test_the_page_runs_from_top_to_bottom(session: dict[str, Any]) -> None:
     assert len(session["printed"]) == len(BLOCKS) >= 10
-    assert (session["folder"] / "runs" / "ball" / "model.pt").exists()
+    assert (session["folder"] / "runs" / "ball" / "model.safetensors").exists()
 
 
 def test_what_a_comment_promises_is_printed(session: dict[str, Any]) -> None:

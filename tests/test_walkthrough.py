@@ -174,7 +174,7 @@ def test_three_classes_are_segmented_where_they_lie(walk: Walk, name: str) -> No
     assert np.array_equal(mask.affine, image.affine)
     assert mask.header.get_zooms() == image.header.get_zooms()
     assert set(np.unique(np.asarray(mask.dataobj))) <= {0, 1, 2, 3}
-    _, card = read_model(walk.folder / "runs" / name / "model.pt")
+    _, card = read_model(walk.folder / "runs" / name / "model.safetensors")
     assert (card.channels, card.classes) == (("first", "second"), ("bright", "middle", "faint"))
     assert (card.patch is not None) == (name == "volumes")
 
@@ -224,7 +224,7 @@ def test_the_printed_config_is_whole_and_the_finished_run_is_named(walk: Walk) -
     config = yaml.safe_load(walk.printed("train", "--print_config"))
     assert config["data"]["prepared"] == "prepared/ellipsoids"
     assert config["network"]["init_args"]["features"] == [2, 2, 2, 4, 4, 2]
-    assert "The model is runs/ellipsoids/model.pt" in walk.printed("train", "--resume")
+    assert "The model is runs/ellipsoids/model.safetensors" in walk.printed("train", "--resume")
 
 
 def test_options_named_on_the_page_exist(walk: Walk) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import SimpleITK as sitk  # noqa: N813 - everyone's habit
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from ringfence.cli import main
 from ringfence.weak.inference.model_file import ModelCard, save_model
@@ -34,8 +36,8 @@ def model(tmp_path: Path) -> Path:
         network.weight.copy_(torch.tensor([0.0, 20.0]).view(2, 1, 1, 1))
         network.bias.copy_(torch.tensor([0.0, -10.0]))
     card = ModelCard("torch.nn.Conv2d", args, ("T2",), ("prostate",), Preprocessing((16, 16)))
-    save_model(tmp_path / "model.pt", Tempered(network), card)
-    return tmp_path / "model.pt"
+    save_model(tmp_path / "model.safetensors", Tempered(network), card)
+    return tmp_path / "model.safetensors"
 
 
 @pytest.fixture
@@ -254,9 +256,11 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(
         "not finished, with other options: repeat that one, or name a new folder. Nothing was changed"
         in one_line(capsys, *command, "--largest")
     )
-    other = tmp_path / "other.pt"
+    other = tmp_path / "other.safetensors"
     other.write_bytes(model.read_bytes())
-    torch.save(torch.load(model, weights_only=True) | {"more": 1}, other)
+    weights = load_file(model)
+    with safe_open(model, "pt") as file:
+        save_file(weights | {"network.bias": weights["network.bias"] + 1}, other, file.metadata())
     assert "with other CHECKPOINT" in one_line(capsys, "predict", other, scans, out)
     monkeypatch.undo()
     written = (out / "P0.mhd").stat().st_mtime_ns
@@ -282,9 +286,14 @@ def test_a_patient_at_native_size(tmp_path: Path, capsys: pytest.CaptureFixture[
     """A network nobody has trained: its answer is worth nothing, but lies exactly where the patient does."""
     path = "monai.networks.nets.BasicUNet"
     card = ModelCard(path, UNET, ("T2",), ("prostate",), Preprocessing((64, 64)))
-    save_model(tmp_path / "model.pt", Tempered(build_network(path, UNET)), card)
+    save_model(tmp_path / "model.safetensors", Tempered(build_network(path, UNET)), card)
     source = PROMISE12 / "native" / "Case13.mhd"
-    assert main(["predict", str(tmp_path / "model.pt"), str(source), str(tmp_path / "out"), "--device", "cpu"]) == 0
+    assert (
+        main(
+            ["predict", str(tmp_path / "model.safetensors"), str(source), str(tmp_path / "out"), "--device", "cpu"]
+        )
+        == 0
+    )
     question, answer = sitk.ReadImage(str(source)), sitk.ReadImage(str(tmp_path / "out" / "Case13.mhd"))
     for fact in ("GetSize", "GetSpacing", "GetOrigin", "GetDirection"):
         assert getattr(answer, fact)() == getattr(question, fact)(), fact

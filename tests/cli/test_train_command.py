@@ -136,7 +136,7 @@ def test_a_printed_config_reads_back_as_itself(
         ("train tiny.yaml --data.prepared set --constraints.strips.width 0", "constraints.strips.width must be a whole number, at least 1, got 0"),
         ("train tiny.yaml --data.prepared set --constraints.stripes {}", "constraints: there is no kind 'stripes'; did you mean 'strips'?"),
         ("train tiny.yaml --data.prepared set --constraints.strips 5", "--constraints.strips: settings such as '{width: 3}', {} or null; got 5"),
-        ("train tiny.yaml --data.prepared set --constraints.strips {", "--constraints.strips: while parsing a flow node expected the node content"),
+        ("train tiny.yaml --data.prepared set --constraints.strips {", "--constraints.strips is not YAML: while parsing a flow node expected the node content"),
         ("train tiny.yaml --data.prepared set --constraints.strips", "--constraints.strips needs a value, such as 3, {} or null"),
         ("train tiny.yaml --data.prepared set --constraints.strips --seed 1", "--constraints.strips needs a value, such as 3, {} or null"),
         ("train tiny.yaml --data.prepared set --constraints.boxsize null", "--constraints.boxsize: there is none to leave out; did you mean 'box_size'?"),
@@ -221,7 +221,7 @@ def test_after_ctrl_c_the_command_it_names_ends_with_the_same_numbers(
 
     command = ["train", "tiny.yaml", "--data.prepared", "set", "--out"]
     assert main([*command, "whole"]) == 0
-    assert re.search(r"^The model is whole/model.pt; .*\nNext: ringfence predict whole/model.pt IMAGES OUT$", capsys.readouterr().out, re.MULTILINE)  # fmt: skip
+    assert re.search(r"^The model is whole/model.safetensors; .*\nNext: ringfence predict whole/model.safetensors IMAGES OUT$", capsys.readouterr().out, re.MULTILINE)  # fmt: skip
 
     training_step = WeakSegmentation.training_step
 
@@ -236,13 +236,13 @@ def test_after_ctrl_c_the_command_it_names_ends_with_the_same_numbers(
     error = capsys.readouterr().err
     found = re.search(r"stopped\. Every finished epoch is kept; go on with: ringfence (.*)\n", error)
     assert found is not None, error
-    assert not (place / "stopped" / "model.pt").exists()
+    assert not (place / "stopped" / "model.safetensors").exists()
     assert len(metrics("stopped")) == 3
 
     assert main([*shlex.split(found[1]), "--training.epochs", "9"]) == 2
     assert "training.epochs: was 3, now 9" in capsys.readouterr().err
     assert main(shlex.split(found[1])) == 0
-    assert (place / "stopped" / "model.pt").exists()
+    assert (place / "stopped" / "model.safetensors").exists()
     assert metrics("stopped") == metrics("whole")
 
 
@@ -256,4 +256,4 @@ def test_without_out_the_run_goes_to_a_new_folder(place: Path) -> None:
 def test_a_manifest_names_its_folder_and_resume_can_be_false(place: Path) -> None:
     arguments = "train tiny.yaml --data.prepared set/manifest.json --out run --resume false"
     assert main(arguments.split()) == 0
-    assert (place / "run" / "model.pt").exists()
+    assert (place / "run" / "model.safetensors").exists()

@@ -149,7 +149,7 @@ def test_curves_of_one_epoch_are_points(folder: Path) -> None:
 
 
 def test_pictures_show_what_each_method_found(folder: Path) -> None:
-    rows, _ = _rows(read_comparison(folder))
+    rows, *_ = _rows(read_comparison(folder))
     assert [title for title, _ in rows] == ["Truth", *(title_of(method) for method in METHODS)]
     assert not rows[0][1].any()
     assert all(masks.all() for _, masks in rows[1:])
@@ -187,7 +187,7 @@ def test_pictures_are_of_a_seed_that_has_finished(folder: Path) -> None:
     assert len(_rows(read_comparison(folder))[0]) == 1 + len(METHODS)  # still seed 7's: it has both
     (folder / "seed-0" / METHODS[0] / "pictures.pt").unlink()
     (folder / "seed-7" / METHODS[0] / "pictures.pt").write_bytes(b"junk")
-    with pytest.raises(ValueError, match=r"pictures.pt is damaged \(\w+\): remove it to leave that method out"):
+    with pytest.raises(ValueError, match=r"pictures.pt is damaged \(.+\): remove it to leave that method out"):
         pictures_figure(read_comparison(folder), folder / "pictures.png")
 
 
@@ -306,3 +306,26 @@ def test_a_measure_that_only_some_runs_have_is_a_column(folder: Path, monkeypatc
     assert "| 17.5 ? |" in text
     rows = list(csv.DictReader(io.StringIO(table_csv(comparison))))
     assert [row["surprise"] for row in rows] == ["17.5", ""]
+
+
+def test_a_run_that_lost_its_note_is_never_shown_beside_the_papers_numbers(folder: Path) -> None:
+    """D4: killed between config.yaml and environment.json, a run on PROMISE12 had the synthetic paper's column."""
+    (folder / "config.yaml").write_text("data: {prepared: somewhere}\ntraining: {epochs: 20}\n")
+    for note in (None, "{", "[]", "{}", '{"task": 3}'):
+        if note is not None:
+            (folder / "environment.json").write_text(note)
+        found = read_comparison(folder)
+        assert found.paper == {}
+        assert "synthetic" not in table_markdown(found)
+
+
+def test_what_a_full_disk_left_is_no_run(folder: Path, tmp_path: Path, undrawn: None) -> None:
+    """D12: report --out left an empty config.yaml, and the folder held "another run" from then on."""
+    (folder / "config.yaml").write_text("training: {epochs: 20}\n")
+    out = tmp_path / "kept"
+    out.mkdir()
+    for name in ("config.yaml", ".config.yaml.12.part", ".ringfence.lock"):
+        (out / name).write_text("")
+    write_report(read_comparison(folder), out)
+    assert (out / "config.yaml").read_text() == "training: {epochs: 20}\n"
+    assert not [file.name for file in out.iterdir() if file.name.startswith(".")]

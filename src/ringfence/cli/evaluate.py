@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ringfence.extras import require
+from ringfence.folders import locked
+from ringfence.hints import one_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,20 +38,28 @@ exit status is 2. Two empty masks have Dice 1; where only one is empty HD95 is i
 def run(arguments: Sequence[str]) -> str:
     """Score; the summary, and where the CSV is."""
     options = _parser().parse_args(arguments)
-    predicted, truth = Path(options.pred), Path(options.truth)
-    labels = _labels(options)
+    predicted, labels = Path(options.pred), _labels(options)
     if options.spacing and not all(math.isfinite(step) and step > 0 for step in options.spacing):
         raise ValueError(f"--spacing: {options.spacing} must be three lengths above 0")
     for package in ("rich", "monai", "scipy"):
         require(package, "ringfence evaluate", "train")
+    out = Path(options.out) if options.out else (predicted / CSV if predicted.is_dir() else None)
+    if out is None:
+        return _evaluated(options, labels, None)
+    _check_out(out, options.overwrite)
+    with locked(out.parent, "written", only=out.name):
+        _check_out(out, options.overwrite)  # another process may have written it since
+        return _evaluated(options, labels, out)
+
+
+def _evaluated(options: argparse.Namespace, labels: list[int] | None, out: Path | None) -> str:
     from rich.console import Console
     from rich.progress import Progress
 
     from ringfence.files import write_text
     from ringfence.weak.evaluation import evaluate, scores_csv
 
-    out = Path(options.out) if options.out else (predicted / CSV if predicted.is_dir() else None)
-    _check_out(out, options.overwrite)
+    predicted, truth = Path(options.pred), Path(options.truth)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("evaluating", total=None)
@@ -73,7 +83,7 @@ def run(arguments: Sequence[str]) -> str:
         if lines:
             print("\n".join(lines), flush=True)
         total = len({score.case for score in scores}) + len(found.failed)
-        failures = [f"{one.name}: {one.reason}" for one in found.failed]
+        failures = [one_line(f"{one.name}: {one.reason}") for one in found.failed]
         raise ValueError("\n  ".join([f"{len(found.failed)} of {total} cases are not in these scores:", *failures]))
     return "\n".join(lines)
 
@@ -120,10 +130,8 @@ def _labels(options: argparse.Namespace) -> list[int] | None:
     return sorted(set(options.labels))
 
 
-def _check_out(out: Path | None, overwrite: bool) -> None:
+def _check_out(out: Path, overwrite: bool) -> None:
     """Refuse a CSV that could not be written, before the work."""
-    if out is None:
-        return
     if out.is_dir():
         raise ValueError(f"--out: {out} is a folder; name a file in it")
     if out.exists() and not overwrite:
@@ -160,7 +168,7 @@ def _rich_table(summaries: Sequence[Summary], predicted: Path) -> Table:
     from ringfence.weak.evaluation import mean_sd
 
     unit = summaries[0].unit
-    table = Table(title=escape(str(predicted)))
+    table = Table(title=escape(one_line(str(predicted))))
     for heading in ("label", "cases", "Dice", "sd", "min", "worst case", f"HD95 ({unit})", "sd", "max"):
         table.add_column(heading, justify="left" if heading == "worst case" else "right")
     for one in summaries:
@@ -169,7 +177,7 @@ def _rich_table(summaries: Sequence[Summary], predicted: Path) -> Table:
             str(one.label),
             str(len(one.dice)),
             *(_number(value, 3) for value in (*dice, min(one.dice))),
-            escape(one.worst),
+            escape(one_line(one.worst)),
             *(_number(value, 2) for value in (*hd95, max(one.hd95, default=math.nan))),
         )
     return table

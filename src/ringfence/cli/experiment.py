@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ringfence.extras import require
-from ringfence.hints import hint
+from ringfence.hints import hint, shown
+from ringfence.weak.experiments.config_files import config_files, parse_config, read_config
 from ringfence.weak.experiments.parsing import parse, settings_from, settings_parser
 from ringfence.weak.experiments.presets import about_preset, from_preset, preset_file
 from ringfence.weak.experiments.settings import ExperimentSettings
@@ -129,8 +130,8 @@ class Experiment(Generic[Kind]):
 def register_methods(arguments: Sequence[str]) -> None:
     """Import the methods that are named by their class paths: their settings become options."""
     named = [*_after(arguments, "--method"), *_after(arguments, "--methods")]
-    for file in _files(arguments):
-        content = _read_yaml(file)
+    for file in config_files(arguments):
+        content = read_config(file)
         if isinstance(content, dict):
             named += [*_listed(content.get("method")), *_listed(content.get("methods"))]
     for name in named:
@@ -149,8 +150,6 @@ def constraints_in_words() -> str:
 
 def constraint_changes(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """The arguments without ``--constraints.NAME`` and ``--constraints.NAME.SETTING``, and what these say."""
-    import yaml
-
     rest: list[str] = []
     changes: dict[str, Any] = {}
     words = iter(arguments)
@@ -163,10 +162,7 @@ def constraint_changes(arguments: Sequence[str]) -> tuple[list[str], dict[str, A
         if not text or text.startswith("--"):
             raise ValueError(f"{word} needs a value, such as 3, {{}} or null")
         name, _, setting = key.partition(".")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ValueError(f"--constraints.{key}: {' '.join(str(error).split())}") from None
+        value = parse_config(text, f"--constraints.{key}")
         if setting:
             changes[name] = _merged(changes.get(name) or {}, _nested(setting, value))
         else:
@@ -191,12 +187,10 @@ def with_changes(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
 
 def _asked(arguments: Sequence[str], default: Mapping[str, Any]) -> Mapping[str, Any]:
     """The constraints before changes: those of --constraints or of a file, or else the default."""
-    import yaml
-
     asked = given(arguments, "constraints")
-    asked = yaml.safe_load(asked) if isinstance(asked, str) else asked
+    asked = parse_config(asked, "--constraints") if isinstance(asked, str) else asked
     if asked is not None and not isinstance(asked, Mapping):
-        raise ValueError(f"constraints are settings by name, such as {{strips: {{width: 3}}}}; got {asked}")
+        raise ValueError(f"constraints are settings by name, such as {{strips: {{width: 3}}}}; got {shown(asked)}")
     return default if asked is None else asked
 
 
@@ -223,8 +217,8 @@ def given(arguments: Sequence[str], name: str) -> Any:
             value = argument.partition("=")[2]
     if value is not None:
         return value
-    for file in reversed(_files(arguments)):
-        content: Any = _read_yaml(file)
+    for file in reversed(config_files(arguments)):
+        content: Any = read_config(file)
         for key in name.split("."):
             content = content.get(key) if isinstance(content, dict) else None
         if content is not None:
@@ -248,21 +242,3 @@ def _after(arguments: Sequence[str], option: str) -> list[str]:
 
 def _listed(value: Any) -> list[str]:
     return [str(one) for one in value] if isinstance(value, list) else [] if value is None else [str(value)]
-
-
-def _files(arguments: Sequence[str]) -> list[Path]:
-    """The files of every --config."""
-    files = [argument.partition("=")[2] for argument in arguments if argument.startswith("--config=")]
-    files += [after for before, after in pairwise(arguments) if before == "--config"]
-    return [Path(file) for file in files]
-
-
-def _read_yaml(file: Path) -> Any:
-    import yaml
-
-    try:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileNotFoundError(f"--config {file}: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"--config {file} is not YAML: {' '.join(str(error).split())}") from None

@@ -9,6 +9,7 @@ import torch
 
 from ringfence.barrier import log_barrier, log_barrier_dual, standard_log_barrier
 from ringfence.extras import require
+from ringfence.files import write_figure
 
 
 def barrier_table(z: Sequence[float], t: Sequence[float]) -> str:
@@ -55,4 +56,4 @@ def barrier_figure(path: str | Path, t: Sequence[float] = (1.0, 1.5, 2.5, 5.0)) 
         axes.set(xlim=(-3.0, 1.0), ylim=(-1.5, 6.0), xlabel="$z$  (constraint: $z \\leq 0$)", title=title)
         axes.title.set_fontsize(10)
     right.legend(loc="upper left", fontsize=8)
-    figure.savefig(path, dpi=160)
+    write_figure(path, figure, dpi=160)

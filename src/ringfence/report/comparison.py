@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
+import io
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ringfence.documents import read_json
+from ringfence.files import read_text
 from ringfence.weak.training.measures import MEASURES
 from ringfence.weak.training.methods import METHODS, title_of
-from ringfence.weak.training.run_folder import ENVIRONMENT, METRICS, stored_config
+from ringfence.weak.training.run_folder import ENVIRONMENT, METRICS, TASK, stored_config
 
 PAPER: Final = {
     "synthetic": {
@@ -108,6 +110,12 @@ class Comparison:
         columns = {name for seeds in self.epochs.values() for rows in seeds.values() for name in rows[-1]}
         return [name for name in MEASURES if name in columns]
 
+    @property
+    def judged(self) -> bool:
+        """Whether there was any mask to judge by."""
+        rows = (row for seeds in self.epochs.values() for some in seeds.values() for row in some)
+        return any(math.isfinite(row["dice"]) for row in rows)
+
     def rows(self) -> list[Row]:
         """The table, a row for each method."""
         return [self._row(method, seeds) for method, seeds in self.epochs.items()]
@@ -118,8 +126,8 @@ class Comparison:
         return Row(
             method=method,
             dice=_mean(means),
-            spread=_mean(statistics.pstdev([row["dice"] for row in tail]) for tail in tails),
-            between_seeds=statistics.stdev(means) if len(means) > 1 else math.nan,
+            spread=_mean(_spread(row["dice"] for row in tail) for tail in tails),
+            between_seeds=_between(means),
             measures={
                 name: _mean(row[name] for tail in tails for row in tail if name in row) for name in self.measured
             },
@@ -142,12 +150,18 @@ def read_comparison(path: str | Path) -> Comparison:
 
 
 def _task(path: Path) -> str:
-    """The task that the run's environment names; runs of the first version do not, and are synthetic."""
-    file = path / ENVIRONMENT
+    """The task that the run's environment names; else what its config tells, which never is the paper's data."""
     try:
-        return str(json.loads(file.read_text(encoding="utf-8")).get("task", "synthetic"))
-    except (OSError, ValueError, AttributeError):
-        return "synthetic"
+        task = read_json(path / ENVIRONMENT)[TASK]
+    except (OSError, ValueError, KeyError, TypeError):
+        task = None
+    if isinstance(task, str):
+        return task
+    try:
+        prepared = "prepared" in stored_config(path)["data"]
+    except (OSError, ValueError, KeyError, TypeError):
+        prepared = False
+    return "a prepared set" if prepared else "synthetic"  # runs of the first version name none, and are synthetic
 
 
 def _planned(path: Path) -> int | None:
@@ -156,7 +170,7 @@ def _planned(path: Path) -> int | None:
         epochs = stored_config(path)["training"]["epochs"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return epochs if isinstance(epochs, int) else None
+    return epochs if type(epochs) is int and epochs > 0 else None
 
 
 def _place(method: str) -> tuple[int, str]:
@@ -166,22 +180,22 @@ def _place(method: str) -> tuple[int, str]:
 
 def _seed(file: Path) -> int:
     name = file.parent.parent.name.removeprefix("seed-")
-    if not name.isdigit():
+    if not (name.isascii() and name.isdigit() and len(name) < 12):
         raise ValueError(f"{file.parent.parent} should be named seed-NUMBER")
     return int(name)
 
 
 def _read(file: Path) -> list[Epoch]:
     try:
-        with file.open(newline="", encoding="utf-8") as lines:
-            rows = [
-                {name: float(value) if value else math.nan for name, value in row.items()}
-                for row in csv.DictReader(lines)
-            ]
+        lines = io.StringIO(read_text(file), newline="")
+        rows = [
+            {name: float(value) if value else math.nan for name, value in row.items()}
+            for row in csv.DictReader(lines)
+        ]
         for row in rows:
             _ = row["epoch"], row["satisfaction"], row["seconds_train"]
             row.setdefault("dice", math.nan)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, csv.Error) as error:
         raise ValueError(f"{file} is damaged: {error}; it should be as `ringfence compare` wrote it") from None
     if not rows:
         raise ValueError(f"{file} is damaged: it has no epoch")
@@ -189,5 +203,20 @@ def _read(file: Path) -> list[Epoch]:
 
 
 def _mean(values: Iterable[float]) -> float:
-    defined: Sequence[float] = [value for value in values if not math.isnan(value)]
+    defined = _defined(values)
     return statistics.fmean(defined) if defined else math.nan
+
+
+def _spread(values: Iterable[float]) -> float:
+    defined = _defined(values)
+    return statistics.pstdev(defined) if defined else math.nan
+
+
+def _between(values: Iterable[float]) -> float:
+    defined = _defined(values)
+    return statistics.stdev(defined) if len(defined) > 1 else math.nan
+
+
+def _defined(values: Iterable[float]) -> Sequence[float]:
+    """Those that are: a set without masks has no Dice, and a diverged training may measure infinities."""
+    return [value for value in values if math.isfinite(value)]

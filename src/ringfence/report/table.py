@@ -7,6 +7,7 @@ import io
 import math
 from typing import TYPE_CHECKING, Final
 
+from ringfence.hints import one_line, spreadsheet
 from ringfence.report.comparison import Comparison, Row
 from ringfence.weak.training.measures import MEASURES
 
@@ -34,7 +35,7 @@ def table_csv(comparison: Comparison) -> str:
         measured = (row.dice, row.spread, row.between_seeds, *others, row.seconds)
         paper = comparison.paper.get(row.method, (math.nan, math.nan))
         numbers = [("" if math.isnan(value) else f"{value:.6g}") for value in (*measured, *paper)]
-        writer.writerow([row.method, row.seeds, *numbers])
+        writer.writerow([spreadsheet(row.method), row.seeds, *numbers])
     return text.getvalue()
 
 
@@ -42,7 +43,7 @@ def table_markdown(comparison: Comparison) -> str:
     """The table for a README, with what the numbers are below it."""
     headings = _headings(comparison)
     lines = [f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
-    lines += [f"| {' | '.join(cells)} |" for cells in _cells(comparison)]
+    lines += [f"| {' | '.join(map(_in_markdown, cells))} |" for cells in _cells(comparison)]
     return "\n".join(lines) + f"\n\n{caption(comparison)}\n"
 
 
@@ -52,11 +53,11 @@ def table_terminal(comparison: Comparison) -> Table:
 
     synthetic = comparison.task == "synthetic"
     title = "Two discs, from sizes and centroids alone" if synthetic else f"{comparison.task}, from boxes alone"
-    table = Table(title=title, caption=caption(comparison))
+    table = Table(title=_shown(title), caption=caption(comparison))
     for place, heading in enumerate(_headings(comparison)):
         table.add_column(heading, justify="left" if place == 0 else "right", no_wrap=place > 0)
     for cells, row in zip(_cells(comparison), comparison.rows(), strict=True):
-        table.add_row(*cells, style="bold" if row.method == "log_barrier" else None)
+        table.add_row(*map(_shown, cells), style="bold" if row.method == "log_barrier" else None)
     return table
 
 
@@ -75,6 +76,17 @@ def caption(comparison: Comparison) -> str:
         "that hold; stability: of those that held an epoch before, the fraction that still do. Epoch time: "
         f"training with the dual update, as a multiple of full supervision's.{others}"
     )
+
+
+def _shown(cell: str) -> str:
+    """A cell for a terminal: what was compared, and by which methods, is named by other people's files."""
+    from rich.markup import escape
+
+    return escape(one_line(cell))
+
+
+def _in_markdown(cell: str) -> str:
+    return one_line(cell).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 
 def _headings(comparison: Comparison) -> list[str]:

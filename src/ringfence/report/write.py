@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
+from ringfence.documents import read_json
+from ringfence.files import TEXT, read_bytes, remove, write_bytes, write_text
+from ringfence.folders import locked
 from ringfence.report.barrier import barrier_figure
 from ringfence.report.comparison import Comparison
 from ringfence.report.curves import curves_figure
 from ringfence.report.pictures import has_pictures, pictures_figure
 from ringfence.report.table import table_csv, table_markdown
+from ringfence.weak.training.run_folder import CHECKPOINT, CONFIG, ENVIRONMENT, METRICS, RESULT
 
 
 def write_report(
@@ -27,12 +29,18 @@ def write_report(
         pictures: how many images to draw at most; default: all that were kept.
     """
     folder = Path(out) if out is not None else comparison.path
-    folder.mkdir(parents=True, exist_ok=True)
-    if folder.resolve() != comparison.path.resolve():
-        _keep_numbers(comparison.path, folder)
+    apart = folder.resolve() != comparison.path.resolve()
+    # in the run's own folder, a training may be going on: it writes other files
+    with locked(folder, "written to", None if apart else "report"):
+        if apart:
+            _keep_numbers(comparison.path, folder)
+        return _write(comparison, folder, pictures)
+
+
+def _write(comparison: Comparison, folder: Path, pictures: int | None) -> list[Path]:
     files = [folder / "table.csv", folder / "table.md", folder / "curves.png", folder / "barrier.png"]
-    files[0].write_text(table_csv(comparison), encoding="utf-8")
-    files[1].write_text(table_markdown(comparison), encoding="utf-8")
+    write_text(files[0], table_csv(comparison))
+    write_text(files[1], table_markdown(comparison))
     curves_figure(comparison, files[2])
     barrier_figure(files[3])
     if has_pictures(comparison):
@@ -43,20 +51,20 @@ def write_report(
 
 def _keep_numbers(run: Path, folder: Path) -> None:
     _check_same_run(run, folder)
-    for old in folder.glob("seed-*/*/metrics.csv"):
-        old.unlink()
-    for file in (run / "config.yaml", run / "environment.json", *run.glob("seed-*/*/metrics.csv")):
-        if file.exists():
-            copy = folder / file.relative_to(run)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, copy)
+    kept = [file for file in (run / ENVIRONMENT, *run.glob(f"seed-*/*/{METRICS}"), run / CONFIG) if file.exists()]
+    copies = [folder / file.relative_to(run) for file in kept]
+    for file, copy in zip(kept, copies, strict=True):
+        write_bytes(copy, read_bytes(file, TEXT))
+    remove(old for old in folder.glob(f"seed-*/*/{METRICS}") if old not in copies)
 
 
 def _check_same_run(run: Path, folder: Path) -> None:
     """Refuse a folder that another run lives in, or that holds what was kept of another."""
-    ours, theirs = run / "config.yaml", folder / "config.yaml"
-    lives = any(folder.glob("seed-*/*/result.json")) or any(folder.glob("seed-*/*/last.ckpt"))
-    other = theirs.exists() and (not ours.exists() or ours.read_bytes() != theirs.read_bytes())
+    ours, theirs = run / CONFIG, folder / CONFIG
+    lives = any(folder.glob(f"seed-*/*/{RESULT}")) or any(folder.glob(f"seed-*/*/{CHECKPOINT}"))
+    # an empty one was left by an older version on a full disk
+    held = theirs.exists() and theirs.stat().st_size > 0
+    other = held and (not ours.exists() or read_bytes(ours, TEXT) != read_bytes(theirs, TEXT))
     if lives or (other and not _grown(run, folder)):
         raise FileExistsError(f"{folder} holds another run: name a new folder with --out. Nothing was changed")
 
@@ -66,7 +74,7 @@ def _grown(run: Path, folder: Path) -> bool:
     begun = []
     for place in (run, folder):
         try:
-            facts = json.loads((place / "environment.json").read_text(encoding="utf-8"))
+            facts = read_json(place / ENVIRONMENT)
             begun.append((facts["started"], facts["command"]))
         except (OSError, ValueError, KeyError, TypeError):
             return False

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         every_fifth,
         with_validation,
     )
-    from ringfence.weak.evaluation import Evaluation, evaluate
+    from ringfence.weak.evaluation.evaluate import Evaluation, evaluate
     from ringfence.weak.experiments.compare import compare
     from ringfence.weak.experiments.presets import from_file, from_preset, preset_names
     from ringfence.weak.experiments.settings import BoxCompareSettings, SyntheticSettings, TrainSettings

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
 
 from ringfence.weak.annotations import BoxAnnotation, read_boxes, write_boxes_csv
 from ringfence.weak.prepared import Case, PreparedSet, Preprocessing
@@ -276,8 +279,8 @@ def test_cases_and_classes_without_a_box(tmp_path: Path, prepared: PreparedSet) 
         ([], "b.json", " holds no box at all"),
         ("[1, 2,\n 3, }", "b.json", ": line 2, column 5: this is not JSON: Expecting value"),
         ("hello", "b.json", ": line 1, column 1: this is not JSON"),
-        ("[" * 100_000, "b.json", ": this JSON cannot be used: lists within lists, too deep"),
-        ("[" + "1" * 5000 + "]", "b.json", ": "),
+        ("[" * 100_000, "b.json", " cannot be used: lists or names within each other, more than 64 levels deep"),
+        ("[" + "1" * 5000 + "]", "b.json", " cannot be used: the number '111"),
         (f'{HEADER}\nCase00,"2,1', "b.csv", ": line 2: this is not CSV"),
         ("<annotation/>", "b.xml", " is not in a known format: it should be a .csv or a .json file"),
         (
@@ -291,10 +294,10 @@ def test_cases_and_classes_without_a_box(tmp_path: Path, prepared: PreparedSet) 
         (
             objects(row_low=float("nan")),
             "b.json",
-            ": 3 problems:\n  boxes[0]: row_low is nan, which is not a number",
+            " cannot be used: NaN is no number",
         ),
         (objects(row_low=True), "b.json", ": 3 problems:\n  boxes[0]: row_low is True, which is not a number"),
-        (objects(row_low=10**400), "b.json", ": 3 problems:\n  boxes[0]: row_low is 1000"),
+        (objects(row_low=10**400), "b.json", " cannot be used: the number '1000"),
         (objects(row_low=[1] * 99), "b.json", ": 3 problems:\n  boxes[0]: row_low is [1, 1"),
         ([{"case": "Case00"}], "b.json", ": boxes[0]: there is no class; there is case"),
     ],
@@ -331,3 +334,29 @@ def test_boxes_edited_by_hand_are_never_written_over(tmp_path: Path, prepared: P
     with pytest.raises(FileExistsError, match=r"boxes.csv exists already, perhaps with boxes edited by hand"):
         write_boxes_csv(path, EXPECTED, prepared)
     assert path.read_text() == "mine"
+
+
+@given(
+    case=st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+    label=st.sampled_from(["=x", "'@y", "-z", "a|b"]),
+)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(case='=HYPERLINK("http://x";"y")', label="+1")
+@example(case="'=1", label="@x")
+@example(case="''-1", label="=x")
+@example(case="a\rb", label="=x")
+@example(case='"a\n=b"', label="=x")
+@example(case="\t=1", label="=x")
+def test_names_are_no_formulas_and_come_back(tmp_path: Path, case: str, label: str) -> None:
+    """D13: whatever a case is called, its boxes are found again, and no spreadsheet computes a cell."""
+    assume(case.strip() and "\0" not in case)
+    one = Case(case, "train", "a.npz", "", (5, 20, 30), None, False)
+    mine = PreparedSet(tmp_path, "mine", Preprocessing((10, 10)), ("MR",), (label,), (one,))
+    path = tmp_path / "boxes.csv"
+    path.unlink(missing_ok=True)
+    boxes = [BoxAnnotation(case, 2, 1, (3, 4), (9, 11))]
+    write_boxes_csv(path, boxes, mine)
+    assert read_boxes(path, mine) == boxes
+    with path.open(newline="", encoding="utf-8") as lines:
+        cells = [cell for row in csv.reader(lines) for cell in row]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))]

@@ -13,7 +13,7 @@ from scipy import integrate
 from torch import Tensor
 from true_masks import batch_of, found, ready
 
-from prepared_sets import make_prepared
+from prepared_sets import described_anew, make_prepared
 from ringfence.segmentation import Region
 from ringfence.weak.constraints.compactness import Compactness, ellipse_ratio
 from ringfence.weak.constraints.constraint import TaskFacts
@@ -169,6 +169,7 @@ def test_a_ball_in_millimetres_is_compact_whatever_its_voxels(tmp_path: Path) ->
         np.savez(
             tmp_path / "set" / case.file, image=np.zeros((12, 1, 64, 64), np.uint8), mask=ball.astype(np.uint8)
         )
+    prepared = described_anew(prepared)
     for spacing, holds in (((5.0, 1.0, 1.0), True), ((1.0, 1.0, 1.0), False)):
         known = replace(prepared, cases=tuple(replace(case, spacing=spacing) for case in prepared.cases))
         data = BoxDataSettings(prepared="set", patch=[12, 64, 64])

@@ -12,9 +12,9 @@ from scipy import ndimage
 from torch import Tensor
 from true_masks import batch_of, found, ready
 
-from prepared_sets import make_prepared
+from prepared_sets import described_anew, make_prepared
 from ringfence.weak.annotations import annotations_from_boxes, boxes_from_masks, write_boxes_csv
-from ringfence.weak.prepared.prepared_set import PreparedSet, read_prepared
+from ringfence.weak.prepared.prepared_set import PreparedSet
 from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.training.augmentation import Augmentation
@@ -45,7 +45,7 @@ def prepared(tmp_path: Path) -> PreparedSet:
             labels[1 : 4 - number % 2, row : row + 4 + number, column : column + 5] = 1
         labels[1:4, 20:22, 4 : 20 + count] = 2
         np.savez(made.path / case.file, image=image, mask=labels)
-    return read_prepared(made.path)
+    return described_anew(made)
 
 
 def samples(prepared: PreparedSet, patch: list[int] | None = None, **known: object):

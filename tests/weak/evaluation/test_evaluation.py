@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import ndimage
 
+from ringfence.cli import main
+from ringfence.hints import from_spreadsheet
 from ringfence.weak.evaluation import (
+    Evaluation,
     Pair,
     Score,
     Scored,
@@ -258,3 +261,34 @@ def test_what_evaluate_refuses(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has any label; say which there are"):
         evaluate(file, empty)
     assert evaluate(empty, empty, labels=[3]).dice == {3: 1.0}
+
+
+def test_names_of_cases_are_no_formulas_and_no_codes() -> None:
+    """D13: in the CSV they come back, and as text they are in one line."""
+    names = ["=HYPERLINK(1)", "\x1b[31mred", "a\nb", "a\rb", "'=x", "-1"]
+    scores = tuple(Score(name, 1, 0.5, 1.0, "mm", 3, 4) for name in names)
+    rows = list(csv.reader(io.StringIO(scores_csv(scores), newline="")))[1:]
+    assert [from_spreadsheet(row[0]) for row in rows] == names
+    assert not [row[0] for row in rows if row[0].startswith(("=", "+", "-", "@", "\t", "\r"))]
+    text = str(Evaluation(scores, (Unscored("x\ny", "\x1b[2J"),)))
+    assert text.splitlines()[1:] == ["not scored: x\\ny: \\x1b[2J"]
+    assert "\x1b" not in text
+
+
+def test_the_terminal_shows_names_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """D13: file names with escape codes and rich's markup, through the command."""
+    for folder in ("pred", "truth"):
+        (tmp_path / folder).mkdir()
+        for name in ("[red]=x", "b\x1b[31m"):
+            voxels = np.zeros((2, 3, 4), np.uint8)
+            voxels[0, 0, :2] = 1
+            write(tmp_path / folder / f"{name}.nii.gz", voxels, (1.0, 1.0, 2.0))
+    (tmp_path / "pred" / "\x1b[2Jc.nii.gz").write_bytes(b"")
+    assert main(["evaluate", str(tmp_path / "pred"), str(tmp_path / "truth")]) == 2
+    shown = capsys.readouterr()
+    assert "[red]=x" in shown.out
+    assert "\x1b[31m" not in shown.out
+    assert "\x1b[2J" not in shown.out + shown.err
+    assert "\\x1b[2Jc" in shown.err
+    lines = (tmp_path / "pred" / "evaluation.csv").read_text().splitlines()
+    assert lines[1].startswith("[red]=x,1,1,")

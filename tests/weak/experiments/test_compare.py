@@ -18,7 +18,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from rich.console import Console
+from safetensors.torch import load_file
 
+from ringfence import files
 from ringfence.cli import main
 from ringfence.segmentation import Region
 from ringfence.weak import (
@@ -37,7 +39,7 @@ from ringfence.weak.tasks.task import Task
 from ringfence.weak.training import fit as training
 from ringfence.weak.training.methods import METHODS
 from ringfence.weak.training.progress import ProgressBars
-from ringfence.weak.training.run_folder import OneRun
+from ringfence.weak.training.run_folder import PICTURES_FILE, OneRun
 
 QUIET = Console(quiet=True)
 SMALL = from_preset(SyntheticSettings, "synthetic-small")
@@ -107,15 +109,15 @@ def test_a_finished_run_keeps_weights_and_pictures_that_load_safely(finished: Pa
     folder = finished / "seed-0" / "log_barrier"
     assert sorted(path.name for path in folder.iterdir()) == [
         "metrics.csv",
-        "model.pt",
-        "pictures.pt",
+        "model.safetensors",
+        PICTURES_FILE,
         "result.json",
     ]
-    kept = torch.load(folder / "pictures.pt", weights_only=True)
+    kept = load_file(folder / PICTURES_FILE)
     task = disc_task(tiny().data, 0)
     assert torch.equal(kept["image"], task.validation["image"][:, 0])
     module = training.make_module(tiny(), task, "log_barrier", 0)
-    module.network.load_state_dict(read_model(folder / "model.pt")[0].state_dict())
+    module.network.load_state_dict(read_model(folder / "model.safetensors")[0].state_dict())
     predicted = module.eval()(task.validation["image"]).argmax(dim=1)
     assert torch.equal(predicted.to(torch.uint8), kept["predicted"])
     assert json.loads((folder / "result.json").read_text())["epochs"] == 3
@@ -128,7 +130,7 @@ def test_no_labelled_pixel_is_used(tmp_path: Path, method: str) -> None:
     def weights(task: Task, name: str) -> dict[str, torch.Tensor]:
         with ProgressBars(QUIET, 1, 3) as bars:
             one_training.train_one(tiny(), task, method, 0, OneRun(tmp_path / name), bars)
-        return read_model(tmp_path / name / "model.pt")[0].state_dict()
+        return read_model(tmp_path / name / "model.safetensors")[0].state_dict()
 
     task = disc_task(tiny().data, 0)
     noise = replace(task, train=task.train | {"mask": torch.rand(task.train["mask"].shape) < 0.5})
@@ -163,7 +165,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
         del row["seconds_train"], row["seconds_validation"]
     assert after == before
     one, other = (
-        read_model(folder / "seed-0" / method / "model.pt")[0].state_dict()
+        read_model(folder / "seed-0" / method / "model.safetensors")[0].state_dict()
         for folder in (finished, tmp_path / "run")
     )
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -210,7 +212,7 @@ def test_an_interrupted_run_goes_on_with_any_optimiser_and_schedule(
     if schedule[0]:
         assert len({row["lr"] for row in both[0]}) == 3
     weights = [
-        read_model(tmp_path / name / "seed-0" / "augmented_lagrangian" / "model.pt")[0].state_dict()
+        read_model(tmp_path / name / "seed-0" / "augmented_lagrangian" / "model.safetensors")[0].state_dict()
         for name in ("whole", "parts")
     ]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
@@ -220,11 +222,10 @@ def test_a_checkpoint_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatc
     keeper, file = training.WholeCheckpoints(), tmp_path / "last.ckpt"
     keeper.save_checkpoint({"epoch": 1}, file)
 
-    def interrupted(checkpoint: object, path: Path) -> None:
-        Path(path).write_bytes(b"half of it")
+    def interrupted(number: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(training.torch, "save", interrupted)
+    monkeypatch.setattr(files.os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
         keeper.save_checkpoint({"epoch": 2}, file)
     assert torch.load(file, weights_only=True) == {"epoch": 1}
@@ -237,7 +238,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     (folder / "result.json").unlink()
     (folder / "last.ckpt").write_bytes(b"junk")
     with pytest.raises(
-        ValueError, match=r"last.ckpt is damaged \(\w+\): remove it to train this method from its beginning"
+        ValueError, match=r"last.ckpt is damaged \(.+\): remove it to train this method from its beginning"
     ):
         compare(settings, tmp_path / "run", resume=True, console=QUIET)
 
@@ -260,7 +261,9 @@ def test_the_logged_multipliers_are_the_barriers(finished: Path) -> None:
     """λ of the last epoch, from the formula and the kept weights: per image, whatever the batch."""
     settings, task = tiny(), disc_task(tiny().data, 0)
     module = training.make_module(settings, task, "log_barrier", 0)
-    module.network.load_state_dict(read_model(finished / "seed-0" / "log_barrier" / "model.pt")[0].state_dict())
+    module.network.load_state_dict(
+        read_model(finished / "seed-0" / "log_barrier" / "model.safetensors")[0].state_dict()
+    )
     with torch.no_grad():
         region = Region(module.eval()(task.validation["image"]))
     row, t = rows(finished, "log_barrier")[-1], 1.1**2
@@ -394,7 +397,7 @@ def test_a_disk_that_fills_up_is_said_so(tmp_path: Path, monkeypatch: pytest.Mon
         "disk_usage",
         lambda path: SimpleNamespace(free=10**9 if not list(Path(path).rglob("metrics.csv")) else 0),
     )
-    message = r"the disk of .*run is full; free some room, then go on with --resume --out .*/run$"
+    message = r"the disk of .*run is full; free some room. Every finished epoch is kept: go on with --resume --out .*/run$"
     with pytest.raises(OSError, match=message):
         compare(tiny(methods=["penalty"]), tmp_path / "run", console=QUIET)
 

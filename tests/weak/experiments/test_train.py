@@ -15,7 +15,7 @@ import pytorch_lightning as pl
 import torch
 from rich.console import Console
 
-from prepared_sets import make_prepared
+from prepared_sets import described_anew, make_prepared
 from ringfence.cli import main
 from ringfence.weak import (
     AugmentSettings,
@@ -79,7 +79,7 @@ def test_every_method_is_compared_by_patients(tmp_path: Path) -> None:
             "satisfaction/box_size",
         ):
             assert 0.0 <= float(epochs[-1][name]) <= 1.0
-        network, card = read_model(folder / "seed-0" / method / "model.pt")
+        network, card = read_model(folder / "seed-0" / method / "model.safetensors")
         assert (card.classes, len(card.channels)) == (("class 1", "class 2"), 2)
         assert network(torch.zeros(1, 2, 24, 20)).shape == (1, 3, 24, 20)
 
@@ -151,7 +151,7 @@ def test_no_labelled_pixel_is_used(tmp_path: Path, method: str) -> None:
     weights = []
     for name in ("set", "boxes"):
         if name == "boxes":
-            make_prepared(tmp_path / "boxes")
+            boxes = make_prepared(tmp_path / "boxes")
             for case in prepared.of("train"):
                 image, mask = prepared.load(case)
                 for labels in mask:
@@ -159,6 +159,7 @@ def test_no_labelled_pixel_is_used(tmp_path: Path, method: str) -> None:
                         down, right = np.nonzero(labels)
                         labels[down.min() : down.max() + 1, right.min() : right.max() + 1] = 1
                 np.savez(tmp_path / "boxes" / case.file, image=image, mask=mask)
+            described_anew(boxes)
         asked = replace(settings(tmp_path / name, TrainSettings), method=method)
         weights.append(read_model(trained(asked, tmp_path / f"run-{name}"))[0].state_dict())
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
@@ -299,7 +300,7 @@ def test_somebody_without_any_mask_can_train(tmp_path: Path, capsys: pytest.Capt
     """No case for validation either: constraints are counted where there are boxes, and Dice is unknown."""
     prepared = make_prepared(tmp_path / "set", masked=False)
     unmasked = tuple(replace(case, split="train", masked=False) for case in prepared.cases)
-    replace(prepared, cases=unmasked).write_manifest()
+    described_anew(replace(prepared, cases=unmasked))
     header = "case,slice,class,row_low,row_high,column_low,column_high"
     lines = [f"{case.name},{number},class 1,4,16,4,15" for case in unmasked for number in (2, 3)]
     (tmp_path / "boxes.csv").write_text("\n".join([header, *lines]))
@@ -348,7 +349,7 @@ def test_a_case_without_a_mask_has_no_dice_and_no_supervision(tmp_path: Path) ->
         kept = [replace(case, masked=number != place) for number, case in enumerate(cases)]
         if place is None:
             del kept[4]  # the case that nobody judged is not there at all
-        replace(prepared, cases=tuple(kept)).write_manifest()
+        described_anew(replace(prepared, cases=tuple(kept)))
         text = (tmp_path / "boxes.csv").read_text()
         (tmp_path / "boxes.csv").write_text(text if place else text.replace("case4,2,class 1,4,16,4,15\n", ""))
         asked = settings(tmp_path / "set", TrainSettings)
@@ -382,14 +383,16 @@ def test_a_resumed_training_ends_as_an_uninterrupted_one(
         patch.setattr(History, "on_train_epoch_start", stop)
         with pytest.raises(KeyboardInterrupt):
             trained(asked, tmp_path / "parts")
-    assert not (tmp_path / "parts" / "model.pt").exists()
+    assert not (tmp_path / "parts" / "model.safetensors").exists()
     assert len(rows(tmp_path / "parts" / "metrics.csv")) == 1
     trained(asked, tmp_path / "parts", resume=True)
     both = [rows(tmp_path / name / "metrics.csv") for name in ("whole", "parts")]
     for row in (*both[0], *both[1]):
         del row["seconds_train"], row["seconds_validation"]
     assert both[0] == both[1]
-    whole, parts = (read_model(tmp_path / name / "model.pt")[0].state_dict() for name in ("whole", "parts"))
+    whole, parts = (
+        read_model(tmp_path / name / "model.safetensors")[0].state_dict() for name in ("whole", "parts")
+    )
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
@@ -439,5 +442,6 @@ def test_a_set_without_any_box_says_so(tmp_path: Path) -> None:
     for case in prepared.cases:
         image, mask = prepared.load(case)
         np.savez(tmp_path / "set" / case.file, image=image, mask=0 * mask)
+    described_anew(prepared)
     with pytest.raises(ValueError, match="no training image has a box of class 1"):
         trained(settings(tmp_path / "set", TrainSettings), tmp_path / "run")

@@ -51,7 +51,7 @@ def test_a_training_has_its_epochs_and_its_model(trained: Trained) -> None:
     assert math.isnan(trained.history[0]["stability"])  # there is nothing before the first epoch
     last = trained.history[-1]
     assert str(trained) == (
-        f"Trained model {trained.path / 'model.pt'}: 2 epochs, dice {last['dice']:.3f}, "
+        f"Trained model {trained.path / 'model.safetensors'}: 2 epochs, dice {last['dice']:.3f}, "
         f"satisfaction {last['satisfaction']:.3f}"
     )
     assert f"<td>{last['satisfaction']:.4g}</td>" in trained._repr_html_()

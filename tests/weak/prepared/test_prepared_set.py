@@ -55,7 +55,7 @@ def test_the_first_format_still_reads(tmp_path: Path) -> None:
         ({"format": None}, "its format is None"),
         ({"preprocessing": {"version": 9}}, "preprocessing has version 9, and this ringfence knows version 1"),
         ({"preprocessing": None}, "preprocessing is None; names and values are needed"),
-        ({"cases": [{}]}, "there is no 'split'"),
+        ({"cases": [{}]}, "cases[0]: there is no 'split'"),
         ({"labels": [0]}, "labels [0]: each of class 1 has one of its own, from 1 to 255"),
     ],
     ids=str,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from small_downloads import SIZE, case, content, labelled, nifti
 
+from ringfence.folders import LOCK
 from ringfence.weak.datasets import find_folder, find_promise12
 from ringfence.weak.prepared.build import PreparationFailed, prepare_source
 from ringfence.weak.prepared.prepared_set import MANIFEST, read_prepared
-from ringfence.weak.prepared.unfinished import LOCK, SOURCES
+from ringfence.weak.prepared.unfinished import SOURCES
 
 
 def test_again_does_only_what_is_missing(download: Path, tmp_path: Path) -> None:
@@ -110,19 +111,15 @@ def test_a_folder_of_others_is_refused_untouched(download: Path, tmp_path: Path)
 
 
 def test_a_full_disk_ends_it_at_once(download: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*arguments: Any, **arrays: Any) -> None:
+    def full(number: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(np, "savez_compressed", full)
-    with pytest.raises(OSError, match="No space left"):
-        prepare_source(find_promise12(download), tmp_path / "dst", size=SIZE)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda number: full(number) if written else written.append(number))
+        written: list[int] = []
+        with pytest.raises(OSError, match=r"Case01.npz cannot be written: the disk is full; free some room"):
+            prepare_source(find_promise12(download), tmp_path / "dst", size=SIZE)
     assert list(content(tmp_path / "dst")) == [SOURCES]
-    with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
-        for file in sorted(download.iterdir()):
-            archive.write(file, file.name)
-    monkeypatch.setattr("shutil.copyfileobj", full)
-    with pytest.raises(OSError, match="No space left"):  # where it is unpacked
-        prepare_source(find_promise12(tmp_path / "p.zip"), tmp_path / "dst", size=SIZE)
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 10}))
     with pytest.raises(OSError, match="the disk has 0 MB left"):
         prepare_source(find_promise12(download), tmp_path / "dst", size=SIZE)
@@ -132,10 +129,10 @@ def test_one_at_a_time(download: Path, tmp_path: Path) -> None:
     """A lock that another process holds is respected; a file that such a process left behind locks nothing."""
     source, folder = find_promise12(download), tmp_path / "dst"
     hold = (
-        "import sys\nfrom pathlib import Path\nfrom ringfence.files import locked\n"
+        "import sys\nfrom pathlib import Path\nfrom ringfence.folders import locked\n"
         "with locked(Path(sys.argv[1]), 'prepared'):\n    print('held', flush=True)\n    input()"
     )
-    command = [sys.executable, "-c", hold, str(folder / LOCK)]
+    command = [sys.executable, "-c", hold, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"

@@ -13,7 +13,7 @@ from scipy import ndimage
 from torch import Tensor
 
 import ringfence as rf
-from prepared_sets import make_prepared
+from prepared_sets import described_anew, make_prepared
 from ringfence import weak
 from ringfence.segmentation import Region
 from ringfence.weak.annotations import annotations_from_boxes, write_boxes_csv
@@ -197,6 +197,7 @@ def test_small_parts_make_no_quarrel_between_sizes_and_boxes(tmp_path: Path) -> 
         image, mask = prepared.load(case)
         mask[0, 1, 1] = 1
         np.savez(tmp_path / case.file, image=image, mask=mask)
+    described_anew(prepared)
     task = task_of(tmp_path, {"size": {"slack": 0.1}, "outside": {}}, smallest_part=2)
     assert task.train["size_high"][0].item() == 0.0
     assert task_of(tmp_path, {"size": {"slack": 0.1}}).train["size_high"][0].item() == pytest.approx(1.1)
@@ -297,6 +298,7 @@ def test_sets_that_nothing_can_be_learnt_from_are_refused(tmp_path: Path) -> Non
     for case in prepared.of("train"):
         image, mask = prepared.load(case)
         np.savez(tmp_path / case.file, image=image, mask=np.where(mask == 2, 0, mask))
+    described_anew(prepared)
     with pytest.raises(ValueError, match="no training image has a box of class 2: nothing to learn from"):
         task_of(tmp_path)
 

@@ -3,78 +3,90 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.files import check_room, write_text
+from ringfence.files import check_room
+from ringfence.folders import LOCK
 from ringfence.weak.training.history import as_csv
-from ringfence.weak.training.run_folder import LOCK, open_run_folder, run_in, stored_config
+from ringfence.weak.training.run_folder import OneRun, RunFolder, run_in, stored_config
 
 CONFIG = {"seeds": [0, 1], "data": {"size": 64, "radius": None}, "network": {"class_path": "a.B"}}
 
 
+def opened(
+    path: Path, config: Mapping[str, Any], *, resume: bool, about: Mapping[str, str] | None = None
+) -> RunFolder:
+    """A run that is begun or gone on with, and at once left alone."""
+    with run_in(path, config, resume, about) as folder:
+        return folder
+
+
 def test_a_new_folder_says_what_was_asked_and_where_it_ran(tmp_path: Path) -> None:
-    folder = open_run_folder(tmp_path / "a" / "b", CONFIG, resume=False)
+    folder = opened(tmp_path / "a" / "b", CONFIG, resume=False)
     assert stored_config(folder.path) == CONFIG
     facts = json.loads((folder.path / "environment.json").read_text())
     assert {"ringfence", "python", "torch", "monai", "cpu", "gpu", "commit", "command", "started"} <= set(facts)
 
 
 def test_another_run_is_never_overwritten(tmp_path: Path) -> None:
-    folder = open_run_folder(tmp_path / "run", CONFIG, resume=False)
+    folder = opened(tmp_path / "run", CONFIG, resume=False)
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
     with pytest.raises(
         FileExistsError, match="run already holds another run: go on with it by --resume, or name a new"
     ):
-        open_run_folder(folder.path, CONFIG, resume=False)
+        opened(folder.path, CONFIG, resume=False)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(FileExistsError, match="mine already holds other files: name a new folder with --out"):
-        open_run_folder(tmp_path / "mine", CONFIG, resume=False)
+        opened(tmp_path / "mine", CONFIG, resume=False)
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError, match="file is a file; a run needs a folder"):
-        open_run_folder(tmp_path / "file", CONFIG, resume=False)
+    with pytest.raises(FileExistsError, match="file is a file; a folder is needed"):
+        opened(tmp_path / "file", CONFIG, resume=False)
     assert before == {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
     (tmp_path / "empty").mkdir()
-    open_run_folder(tmp_path / "empty", CONFIG, resume=False)  # an empty one is new
+    opened(tmp_path / "empty", CONFIG, resume=False)  # an empty one is new
 
 
 def test_a_run_goes_on_as_it_was_begun_or_not_at_all(tmp_path: Path) -> None:
-    folder = open_run_folder(tmp_path / "run", CONFIG, resume=False)
-    assert open_run_folder(folder.path, CONFIG, resume=True) == folder
+    folder = opened(tmp_path / "run", CONFIG, resume=False)
+    assert opened(folder.path, CONFIG, resume=True) == folder
     changed = CONFIG | {"network": {"class_path": "a.C"}, "data": {"size": 32, "radius": None}}
     with pytest.raises(
         ValueError, match=r"this differs:\n  data.size: was 64, now 32\n  network.class_path: was a.B, now a.C"
     ):
-        open_run_folder(folder.path, changed, resume=True)
+        opened(folder.path, changed, resume=True)
     with pytest.raises(FileNotFoundError, match=r"nothing holds no run \(there is no config.yaml in it\)"):
-        open_run_folder(tmp_path / "nothing", CONFIG, resume=True)
+        opened(tmp_path / "nothing", CONFIG, resume=True)
 
 
 def test_methods_and_seeds_can_be_added_and_none_is_lost(tmp_path: Path) -> None:
     begun = CONFIG | {"methods": ["penalty", "log_barrier"]}
-    folder = open_run_folder(tmp_path / "run", begun, resume=False)
-    open_run_folder(folder.path, begun | {"seeds": [2, 1], "methods": ["log_barrier"]}, resume=True)
+    folder = opened(tmp_path / "run", begun, resume=False)
+    opened(folder.path, begun | {"seeds": [2, 1], "methods": ["log_barrier"]}, resume=True)
     assert stored_config(folder.path) == begun | {"seeds": [0, 1, 2]}
-    open_run_folder(folder.path, begun | {"methods": ["full_supervision"]}, resume=True)
+    opened(folder.path, begun | {"methods": ["full_supervision"]}, resume=True)
     assert stored_config(folder.path)["methods"] == ["penalty", "log_barrier", "full_supervision"]
     assert stored_config(folder.path)["seeds"] == [0, 1, 2]
 
 
 def test_nothing_is_added_to_a_run_that_never_said_a_setting(tmp_path: Path) -> None:
-    folder = open_run_folder(tmp_path / "run", CONFIG, resume=False)
+    folder = opened(tmp_path / "run", CONFIG, resume=False)
     before = (folder.path / "config.yaml").read_text()
     later = CONFIG | {"augment": {"bias": 0.3}}
-    open_run_folder(folder.path, later, resume=True)  # to finish it is fine
+    opened(folder.path, later, resume=True)  # to finish it is fine
     with pytest.raises(ValueError, match=r"begun before there were augment\.bias: begin a new one with --out"):
-        open_run_folder(folder.path, later | {"seeds": [0, 1, 2]}, resume=True)
+        opened(folder.path, later | {"seeds": [0, 1, 2]}, resume=True)
     assert (folder.path / "config.yaml").read_text() == before
 
 
@@ -93,14 +105,14 @@ def test_a_disk_without_room_is_noticed_before_there_is_a_folder(
 
 
 def test_each_session_of_a_run_says_where_it_ran(tmp_path: Path) -> None:
-    folder = open_run_folder(tmp_path / "run", CONFIG, resume=False)
+    folder = opened(tmp_path / "run", CONFIG, resume=False)
     for _ in range(2):
-        open_run_folder(folder.path, CONFIG, resume=True)
+        opened(folder.path, CONFIG, resume=True)
     facts = json.loads((folder.path / "environment.json").read_text())
     assert len(facts["resumed"]) == 2
     assert facts["started"] <= facts["resumed"][0]["started"] <= facts["resumed"][1]["started"]
     (folder.path / "environment.json").write_text("{")  # damaged: no reason not to go on
-    open_run_folder(folder.path, CONFIG, resume=True)
+    opened(folder.path, CONFIG, resume=True)
     assert len(json.loads((folder.path / "environment.json").read_text())["resumed"]) == 1
 
 
@@ -140,19 +152,75 @@ def test_nobody_else_trains_in_a_folder_meanwhile(tmp_path: Path) -> None:
 
 
 def test_a_damaged_config_is_named(tmp_path: Path) -> None:
-    folder = open_run_folder(tmp_path / "run", CONFIG, resume=False)
+    folder = opened(tmp_path / "run", CONFIG, resume=False)
     (folder.path / "config.yaml").write_text("a: [1")
-    with pytest.raises(ValueError, match=r"config.yaml is damaged: it should hold the run's settings"):
-        open_run_folder(folder.path, CONFIG, resume=True)
+    with pytest.raises(
+        ValueError, match=r"config.yaml is damaged; it should hold the run's settings: .*config.yaml is not YAML"
+    ):
+        opened(folder.path, CONFIG, resume=True)
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    file = tmp_path / "table.csv"
-    write_text(file, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_text(file, "new \ud800")
-    assert file.read_text() == "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+def test_a_kill_while_it_begins_is_begun_again(tmp_path: Path) -> None:
+    """D4, D12: environment.json comes first and config.yaml last, so that no half of a run is gone on with."""
+    path, about = tmp_path / "run", {"task": "PROMISE12"}
+    opened(path, CONFIG, resume=False, about=about)
+    (path / "config.yaml").unlink()  # killed before it was written
+    for name in (".config.yaml.4711.part", "training.lock", LOCK):
+        (path / name).write_text("")
+    with pytest.raises(FileNotFoundError, match="holds no run"):
+        opened(path, CONFIG, resume=True)
+    opened(path, CONFIG, resume=False, about=about)
+    assert sorted(file.name for file in path.iterdir()) == ["config.yaml", "environment.json"]
+    (path / "environment.json").unlink()  # as older versions left it: the task is noted when it goes on
+    opened(path, CONFIG, resume=True, about=about)
+    assert json.loads((path / "environment.json").read_text())["task"] == "PROMISE12"
+    (path / "config.yaml").write_text("")  # of an older version on a full disk
+    opened(path, CONFIG, resume=False, about=about)
+    assert stored_config(path) == CONFIG
+
+
+def test_an_environment_of_others_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "environment.json").write_text('{"mine": 1}')
+    with pytest.raises(FileExistsError, match="already holds other files"):
+        opened(tmp_path, CONFIG, resume=False)
+    assert (tmp_path / "environment.json").read_text() == '{"mine": 1}'
+
+
+def test_other_constraints_are_another_run(tmp_path: Path) -> None:
+    begun = {"constraints": {"strips": {}, "size": {"file": "a.csv"}}}
+    opened(tmp_path / "run", begun, resume=False)
+    opened(tmp_path / "run", begun, resume=True)
+    for other in ({"strips": {}}, {"size": {"file": "a.csv"}}, {**begun["constraints"], "outside": {}}):
+        with pytest.raises(ValueError, match=r"this differs:\n  constraints\."):
+            opened(tmp_path / "run", {"constraints": other}, resume=True)
+
+
+def test_a_result_reads_back_and_its_checkpoint_goes(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path).run(0, "penalty")
+    run.path.mkdir(parents=True)
+    (run.path / "last.ckpt").write_text("x")
+    run.finish({"method": "penalty", "seed": 0, "epochs": 2, "last_epoch": {"dice": math.nan, "satisfaction": 0.5}})
+    assert run.finished
+    assert run.checkpoint is None
+    assert "NaN" not in (run.path / "result.json").read_text()
+    [result] = RunFolder(tmp_path).results
+    assert math.isnan(result["last_epoch"]["dice"])
+    assert result["last_epoch"]["satisfaction"] == 0.5
+    assert "0.500" in str(RunFolder(tmp_path))
+    (run.path / "last.ckpt").write_text("x")  # a kill between the result and its removal
+    OneRun(run.path).tidy()
+    assert run.checkpoint is None
+    for damaged in (
+        "[]",
+        "{}",
+        '{"method": 1}',
+        '{"method": "a", "seed": 0, "last_epoch": {"dice": "x"}}',
+        "{",
+        "[" * 9999,
+    ):
+        (run.path / "result.json").write_text(damaged)
+        with pytest.raises(ValueError, match=r"result.json"):
+            _ = RunFolder(tmp_path).results
 
 
 @given(
@@ -177,7 +245,7 @@ def test_rows_with_different_columns_read_back(rows: list[dict[str, float]]) -> 
 
 
 def test_a_run_from_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
-    open_run_folder(tmp_path / "run", {"a": 1}, resume=False)
-    open_run_folder(tmp_path / "run", {"a": 1, "new": 2}, resume=True)
+    opened(tmp_path / "run", {"a": 1}, resume=False)
+    opened(tmp_path / "run", {"a": 1, "new": 2}, resume=True)
     with pytest.raises(ValueError, match="a: was 1, now 3"):
-        open_run_folder(tmp_path / "run", {"a": 3, "new": 2}, resume=True)
+        opened(tmp_path / "run", {"a": 3, "new": 2}, resume=True)

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from ringfence.documents import parse_json
 from ringfence.hints import listed
 from ringfence.weak.annotations.annotation import BoxAnnotation
 from ringfence.weak.annotations.coco import coco_boxes, is_coco
 from ringfence.weak.annotations.csv_table import csv_table
 from ringfence.weak.annotations.interval import extent
-from ringfence.weak.annotations.json_table import json_table, parse_json
+from ringfence.weak.annotations.json_table import json_table
 from ringfence.weak.annotations.parsing import (
     Fields,
     case_of,
@@ -23,7 +24,7 @@ from ringfence.weak.annotations.parsing import (
     whole,
 )
 from ringfence.weak.annotations.problems import Problems
-from ringfence.weak.annotations.tables import Table, is_json, read_text
+from ringfence.weak.annotations.tables import Table, is_json, table_text
 from ringfence.weak.prepared.prepared_set import PreparedSet
 
 SLICES: Final = (("slice_low", "slice_high"), ("z_min", "z_max"))
@@ -43,12 +44,12 @@ def read_boxes(path: str | Path, prepared: PreparedSet) -> list[BoxAnnotation]:
         prepared: the set that the boxes are for.
     """
     path = Path(path)
-    text = read_text(path, "boxes")
+    text = table_text(path, "boxes")
     problems = Problems(path)
     if not is_json(path, text):
         found = _rows(csv_table(path, text), prepared, problems)
     else:
-        content = parse_json(path, text)
+        content = parse_json(text, str(path))
         if is_coco(content):
             found = coco_boxes(path, content, prepared, problems)
         else:

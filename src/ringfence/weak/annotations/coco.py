@@ -64,12 +64,12 @@ def _images(entries: list[Any], prepared: PreparedSet, problems: Problems) -> di
             for name, length in (("height", case.shape[1]), ("width", case.shape[2])):
                 if not is_empty(fields.get(name)) and number(fields, name) != length:
                     raise ValueError(
-                        f"{name} is {shown(fields[name])}, but slices of {case.name} have {length} in the source, "
+                        f"{name} is {shown(fields[name])}, but slices of {case.title} have {length} in the source, "
                         "before it is resized"
                     )
             other = places.setdefault((case.name, place), index)
             if other != index:
-                raise ValueError(f"slice {place} of {case.name} is images[{other}] as well")
+                raise ValueError(f"slice {place} of {case.title} is images[{other}] as well")
             _add(images, fields["id"], (case, place))
         if problems.enough:
             break

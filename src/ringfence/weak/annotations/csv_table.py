@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ringfence.files import write_text
-from ringfence.hints import shown
+from ringfence.hints import from_spreadsheet, shown, spreadsheet
 from ringfence.weak.annotations.annotation import BoxAnnotation
 from ringfence.weak.annotations.problems import Problems
 from ringfence.weak.annotations.tables import Row, Table
@@ -47,19 +47,25 @@ def csv_table(path: Path, text: str) -> Table:
 
 
 def write_boxes_csv(path: str | Path, boxes: Sequence[BoxAnnotation], prepared: PreparedSet) -> None:
-    """Write boxes so that they can be edited and read back; a file that is there already is not touched."""
+    """Write boxes so that they can be edited and read back; a file that is there already is not touched.
+
+    Names that a spreadsheet would compute get an apostrophe before them, which reading takes away.
+    """
     path = Path(path)
     if path.exists():
         raise FileExistsError(f"{path} exists already, perhaps with boxes edited by hand: name another file")
     header = IN_3D if any(box.slice is None for box in boxes) else HEADER
     text = io.StringIO()
     writer = csv.DictWriter(text, header, lineterminator="\n")
+    quoting = csv.DictWriter(text, header, lineterminator="\n", quoting=csv.QUOTE_ALL)
     writer.writeheader()
     for box in boxes:
-        fields = {"case": box.case, "slice": box.slice, "class": prepared.classes[box.label - 1]}
+        names = {"case": spreadsheet(box.case), "class": spreadsheet(prepared.classes[box.label - 1])}
+        fields: dict[str, str | int | None] = {**names, "slice": box.slice}
         for axis, low, high in zip(("column", "row", "slice"), reversed(box.low), reversed(box.high), strict=False):
             fields |= {f"{axis}_low": low, f"{axis}_high": high}
-        writer.writerow(fields)
+        # a bare \r would end the line for whoever reads it
+        (quoting if "\r" in "".join(names.values()) else writer).writerow(fields)
     write_text(path, text.getvalue())
 
 
@@ -86,4 +92,4 @@ def _check_names(names: list[str]) -> None:
 def _fields(names: list[str], cells: list[str]) -> dict[str, str]:
     if len(cells) < len(names) or any(cells[len(names) :]):
         raise ValueError(f"{len(cells)} fields, but the header has {len(names)}: {shown(', '.join(cells))}")
-    return dict(zip(names, cells, strict=False))
+    return dict(zip(names, map(from_spreadsheet, cells), strict=False))

@@ -40,7 +40,7 @@ def place_boxes(
     for one in _of(annotations, case, classes):
         if one.slice is None:
             raise ValueError(
-                f"{case.name} has a box in 3-D, of class {one.label}, which is not tight in every slice: give "
+                f"{case.title} has a box in 3-D, of class {one.label}, which is not tight in every slice: give "
                 "boxes for slices, or train on volumes"
             )
         scaled = _scaled(one.low, one.high, case.shape[1:], size)
@@ -98,7 +98,7 @@ def place_sizes(
             low[one.slice, one.label - 1], high[one.slice, one.label - 1] = one.low, one.high
         elif one.label not in in_slices:
             raise ValueError(
-                f"{case.name} has bounds on the size of class {one.label} in the whole volume only: give some for "
+                f"{case.title} has bounds on the size of class {one.label} in the whole volume only: give some for "
                 "slices, or train on volumes"
             )
     return _in_pixels(low, case, size), _in_pixels(high, case, size)
@@ -137,7 +137,7 @@ def _of(annotations: Iterable[Annotation], case: Case, classes: int) -> list[Ann
     for one in some:
         if not 1 <= one.label <= classes:
             raise ValueError(
-                f"an annotation of {case.name} is of class {one.label}; labels are from 1 to {classes}"
+                f"an annotation of {case.title} is of class {one.label}; labels are from 1 to {classes}"
             )
     return some
 

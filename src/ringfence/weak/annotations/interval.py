@@ -33,7 +33,7 @@ def extent(low: float, high: float, names: tuple[str, str], axis: int, case: Cas
         )
     if start < 0 or stop > length:
         raise ValueError(
-            f"{given}: not within the {length} {AXES[axis]} of {case.name}, 0 to {length}; boxes are in voxels of "
+            f"{given}: not within the {length} {AXES[axis]} of {case.title}, 0 to {length}; boxes are in voxels of "
             "the source, before it is resized"
         )
     return start, stop

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from ringfence.hints import shown
 from ringfence.weak.annotations.problems import Problems
 from ringfence.weak.annotations.tables import Row, Table
-
-
-def parse_json(path: Path, text: str) -> Any:
-    """What the text says; where it breaks off, if it does."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path}: line {error.lineno}, column {error.colno}: this is not JSON: {error.msg}"
-        ) from None
-    except RecursionError:
-        raise ValueError(f"{path}: this JSON cannot be used: lists within lists, too deep") from None
-    except ValueError as error:  # a number of thousands of digits
-        raise ValueError(f"{path}: this JSON cannot be used: {error}") from None
 
 
 def json_table(path: Path, content: Any, key: str) -> Table:

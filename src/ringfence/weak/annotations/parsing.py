@@ -106,7 +106,8 @@ def checked_slice(found: int, case: Case) -> int:
     slices = case.shape[0]
     if not 0 <= found < slices:
         raise ValueError(
-            f"slice {shown(found)} is not in {case.name}, whose {slices} slices are numbered from 0 to {slices - 1}"
+            f"slice {shown(found)} is not in {case.title}, whose {slices} slices are numbered from 0 to "
+            f"{slices - 1}"
         )
     return found
 

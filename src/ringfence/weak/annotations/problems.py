@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from ringfence.hints import one_line
+
 MOST: Final = 10
 """Problems that are listed; a file with more is probably wrong throughout, and is read no further."""
 
@@ -32,7 +34,7 @@ class Problems:
         try:
             yield
         except ValueError as error:
-            self._found.append(f"{where}: {error}")
+            self._found.append(one_line(f"{where}: {error}"))
 
     def check(self) -> None:
         """Raise if there was any."""

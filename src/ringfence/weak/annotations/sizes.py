@@ -6,11 +6,12 @@ import math
 from pathlib import Path
 from typing import Final
 
+from ringfence.documents import parse_json
 from ringfence.hints import shown
 from ringfence.weak.annotations.annotation import SizeAnnotation
 from ringfence.weak.annotations.coco import is_coco
 from ringfence.weak.annotations.csv_table import csv_table
-from ringfence.weak.annotations.json_table import json_table, parse_json
+from ringfence.weak.annotations.json_table import json_table
 from ringfence.weak.annotations.parsing import (
     Fields,
     case_of,
@@ -22,7 +23,7 @@ from ringfence.weak.annotations.parsing import (
     slice_of,
 )
 from ringfence.weak.annotations.problems import Problems
-from ringfence.weak.annotations.tables import Table, is_json, read_text
+from ringfence.weak.annotations.tables import Table, is_json, table_text
 from ringfence.weak.prepared.prepared_set import PreparedSet
 
 NAMES: Final = ("case", "slice", "class", "low", "high")
@@ -36,7 +37,7 @@ def read_sizes(path: str | Path, prepared: PreparedSet) -> list[SizeAnnotation]:
         prepared: the set that the bounds are for.
     """
     path = Path(path)
-    table = _table(path, read_text(path, "bounds on sizes"))
+    table = _table(path, table_text(path, "bounds on sizes"))
     problems = Problems(path)
     if table.header is not None:
         with problems.at(table.header.where):
@@ -63,7 +64,7 @@ def read_sizes(path: str | Path, prepared: PreparedSet) -> list[SizeAnnotation]:
 def _table(path: Path, text: str) -> Table:
     if not is_json(path, text):
         return csv_table(path, text)
-    content = parse_json(path, text)
+    content = parse_json(text, str(path))
     if is_coco(content):
         raise ValueError(f"{path} is a COCO file, which has boxes but no sizes: CSV or JSON is needed")
     return json_table(path, content, "sizes")

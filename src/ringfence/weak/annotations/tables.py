@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ringfence.files import TEXT, read_bytes
+
 CSV: Final = (".csv", ".tsv", ".txt", "")
 
 
@@ -32,13 +34,13 @@ class Table(NamedTuple):
     rows: list[Row]
 
 
-def read_text(path: Path, what: str) -> str:
+def table_text(path: Path, what: str) -> str:
     """A file's text; ``what`` it should hold is for messages."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder; a file with {what} is needed")
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; a file with {what} is needed")
-    content = path.read_bytes()
+    content = read_bytes(path, TEXT)
     try:
         text = content.decode("utf-8-sig")  # Excel writes the mark that is dropped here
     except UnicodeDecodeError as error:

@@ -41,7 +41,7 @@ class CaseSamples:
     @property
     def name(self) -> str:
         """The case's name."""
-        return self.case.name if self.case else "the image"
+        return self.case.title if self.case else "the image"
 
     @property
     def volume(self) -> bool:

@@ -5,11 +5,21 @@ An image of several modalities is one NIfTI with four axes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from ringfence.weak.datasets.dataset_json import FOLD, find_by_dataset_json
+from ringfence.hints import one_line, shown
+from ringfence.weak.datasets.dataset_json import (
+    FOLD,
+    file_inside,
+    find_by_dataset_json,
+    name_of,
+    names_by,
+    needed,
+    numbered,
+)
 from ringfence.weak.datasets.layout import Layout
 from ringfence.weak.datasets.source import Source, SourceCase, SourceVolume, check_classes
 from ringfence.weak.volumes.formats import volume_name
@@ -28,27 +38,26 @@ def find_decathlon(path: Path, validation: Sequence[str] | None = None, fold: in
 
 def decathlon_cases(path: Path, facts: Mapping[str, Any]) -> Source:
     """The cases of ``path``, whose dataset.json holds ``facts``; not yet split."""
-    modalities = {int(number): str(name) for number, name in facts["modality"].items()}
+    modalities = numbered(names_by(facts, "modality"), "modality")
     if not modalities:
         raise ValueError("'modality' names no channel")
     labels: dict[int, str] = {}
-    for label, name in facts["labels"].items():
+    for label, name in names_by(facts, "labels").items():
         labels = check_classes(labels, label, str(name))
     cases: dict[str, SourceCase] = {}
     problems: dict[str, str] = {}
-    for entry in facts["training"]:
-        image, label = (entry["image"], entry.get("label")) if isinstance(entry, dict) else (entry, None)
-        file = _inside(path, image)
+    for image, label in _training(facts):
+        file = file_inside(path, image, "training")
         name = volume_name(file)
         if name is None:
-            raise ValueError(f"'{image}' in 'training' is not a volume")
+            raise ValueError(f"{shown(image)} in 'training' is not a volume")
         if name in cases or name in problems:
-            raise ValueError(f"'training' lists {name} more than once")
-        mask = _inside(path, label) if label else None
-        missing = [str(one) for one in (file, mask) if one is not None and not one.exists()]
+            raise ValueError(f"'training' lists {one_line(name)} more than once")
+        mask = file_inside(path, label, "training") if label is not None else None
+        missing = [str(one) for one in (file, mask) if one is not None and not os.path.exists(one)]
         if missing:
             old = file.with_name(f"{name}_0000{file.name[len(name) :]}")
-            hint = f" (but {old.name} is: that is nnU-Net v1; convert it to v2)" if old.exists() else ""
+            hint = f" (but {old.name} is: that is nnU-Net v1; convert it to v2)" if os.path.exists(old) else ""
             problems[name] = f"{' and '.join(missing)}, listed in dataset.json, is not there{hint}"
             continue
         cases[name] = SourceCase(name, (SourceVolume(file),), SourceVolume(mask) if mask else None)
@@ -56,7 +65,7 @@ def decathlon_cases(path: Path, facts: Mapping[str, Any]) -> Source:
         raise ValueError("'training' lists no case")
     return Source(
         kind="Decathlon",
-        name=str(facts.get("name") or path.resolve().name),
+        name=name_of(facts, path),
         channels=tuple(modalities[number] for number in sorted(modalities)),
         classes=tuple(name for _, name in sorted(labels.items())),
         labels=tuple(sorted(labels)),
@@ -67,10 +76,18 @@ def decathlon_cases(path: Path, facts: Mapping[str, Any]) -> Source:
     )
 
 
-def _inside(folder: Path, name: Any) -> Path:
-    if not isinstance(name, str) or ".." in PurePosixPath(name).parts or PurePosixPath(name).is_absolute():
-        raise ValueError(f"'{name}' in 'training' should be the name of a file in its own folder")
-    return folder / name
+def _training(facts: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """Image and label of each entry; None where there is no label."""
+    entries = needed(facts, "training")
+    if not isinstance(entries, list):
+        raise ValueError(f"'training' is {shown(entries)}; a list is needed")
+    for number, entry in enumerate(entries):
+        if isinstance(entry, dict):
+            if "image" not in entry:
+                raise ValueError(f"'training'[{number}]: 'image' is missing")
+            yield entry["image"], entry.get("label") or None
+        else:
+            yield entry, None
 
 
 DECATHLON: Final = Layout(

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ringfence.weak.datasets.dataset_json import FOLD, find_by_dataset_json
+from ringfence.hints import listed, shown
+from ringfence.weak.datasets.dataset_json import FOLD, find_by_dataset_json, name_of, names_by, needed, numbered
 from ringfence.weak.datasets.layout import Layout
 from ringfence.weak.datasets.source import Source, SourceCase, SourceVolume, check_classes
 from ringfence.weak.volumes.formats import METAIMAGE, NIFTI
@@ -31,11 +32,12 @@ def nnunet_cases(path: Path, facts: Mapping[str, Any]) -> Source:
     """The cases of ``path``, whose dataset.json holds ``facts``; not yet split."""
     if "dataset" in facts:
         raise ValueError("it lists its files under 'dataset'; only imagesTr and labelsTr are read")
-    ending = str(facts["file_ending"]).lower()
+    asked = needed(facts, "file_ending")
+    ending = asked.lower() if isinstance(asked, str) else ""
     if ending not in (*METAIMAGE, *NIFTI):
-        raise ValueError(f"file_ending '{ending}' is not read; {', '.join((*NIFTI, *METAIMAGE))} are")
-    channels = _channels(facts["channel_names"])
-    labels = _labels(facts["labels"])
+        raise ValueError(f"file_ending {shown(asked)} is not read; {', '.join((*NIFTI, *METAIMAGE))} are")
+    channels = _channels(names_by(facts, "channel_names"))
+    labels = _labels(names_by(facts, "labels"))
     images = _images(path / "imagesTr", ending)
     masks = {file.name[: -len(ending)]: file for file in _files(path / "labelsTr", ending)}
     cases: list[SourceCase] = []
@@ -53,10 +55,10 @@ def nnunet_cases(path: Path, facts: Mapping[str, Any]) -> Source:
         raise ValueError(f"there is no CASE_0000{ending} in {path / 'imagesTr'}")
     promised = facts.get("numTraining")
     if isinstance(promised, int) and promised != len(images):
-        problems["dataset.json"] = f"numTraining is {promised}, and imagesTr holds {len(images)} cases"
+        problems["dataset.json"] = f"numTraining is {shown(promised)}, and imagesTr holds {len(images)} cases"
     return Source(
         kind="nnU-Net",
-        name=str(facts.get("name") or path.resolve().name),
+        name=name_of(facts, path),
         channels=channels,
         classes=tuple(labels.values()),
         labels=tuple(labels),
@@ -67,22 +69,24 @@ def nnunet_cases(path: Path, facts: Mapping[str, Any]) -> Source:
     )
 
 
-def _channels(names: Any) -> tuple[str, ...]:
-    numbered = {int(number): str(name) for number, name in names.items()}
-    if not numbered or sorted(numbered) != list(range(len(numbered))):
-        raise ValueError(f"channel_names should be numbered 0, 1, ...; they are {', '.join(map(str, names))}")
-    return tuple(numbered[number] for number in sorted(numbered))
+def _channels(names: Mapping[str, Any]) -> tuple[str, ...]:
+    found = numbered(names, "channel_names")
+    if not found or sorted(found) != list(range(len(found))):
+        raise ValueError(f"channel_names should be numbered 0, 1, ...; they are {listed(names)}")
+    return tuple(found[number] for number in sorted(found))
 
 
-def _labels(names: Any) -> dict[int, str]:
+def _labels(names: Mapping[str, Any]) -> dict[int, str]:
     """The foreground classes by label."""
     labels: dict[int, str] = {}
     for name, label in names.items():
         if isinstance(label, (list, tuple)):
-            raise ValueError(f"label '{name}' is a region of several ({label}); a class must have one label")
-        if str(name) == "ignore":
-            raise ValueError(f"label 'ignore' ({label}): voxels to ignore are not supported")
-        labels = check_classes(labels, label, str(name))
+            raise ValueError(
+                f"label {shown(name)} is a region of several ({shown(label)}); a class must have one label"
+            )
+        if name == "ignore":
+            raise ValueError(f"label 'ignore' ({shown(label)}): voxels to ignore are not supported")
+        labels = check_classes(labels, label, name)
     return dict(sorted(labels.items()))
 
 

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ringfence.hints import listed, one_line
 from ringfence.weak.evaluation.scores import (
     Score,
     Scored,
@@ -67,11 +68,11 @@ class Evaluation:
 
     def __str__(self) -> str:
         lines = [
-            f"label {one.label}: Dice {mean_sd(one.dice)[0]:.3f} over {len(one.dice)} cases, worst {one.worst} "
-            f"{min(one.dice):.3f}; HD95 {mean_sd(one.hd95)[0]:.2f} {one.unit}"
+            f"label {one.label}: Dice {mean_sd(one.dice)[0]:.3f} over {len(one.dice)} cases, worst "
+            f"{one_line(one.worst)} {min(one.dice):.3f}; HD95 {mean_sd(one.hd95)[0]:.2f} {one.unit}"
             for one in self.summaries
         ]
-        return "\n".join([*lines, *(f"not scored: {one.name}: {one.reason}" for one in self.failed)])
+        return "\n".join([*lines, *(f"not scored: {one_line(f'{one.name}: {one.reason}')}" for one in self.failed)])
 
     __repr__ = __str__
 
@@ -137,7 +138,7 @@ def match_masks(predicted: Path, truth: Path) -> tuple[list[Pair], list[Unscored
     for name in sorted(ours.keys() | theirs.keys()):
         mine, yours = ours.get(name, []), theirs.get(name, [])
         if len(mine) > 1 or len(yours) > 1:
-            several = ", ".join(str(file) for file in (mine if len(mine) > 1 else yours))
+            several = listed(str(file) for file in (mine if len(mine) > 1 else yours))
             unscored.append(Unscored(name, f"there are several masks: {several}"))
         elif not mine:
             unscored.append(Unscored(name, f"no mask in {predicted} for the truth {yours[0].name}"))
@@ -229,4 +230,5 @@ def _masks(folder: Path) -> dict[str, list[Path]]:
 
 
 def _some(masks: dict[str, list[Path]]) -> str:
-    return ", ".join(file.name for files in list(masks.values())[:3] for file in files) + ", ..." * (len(masks) > 3)
+    names = [one_line(file.name) for files in list(masks.values())[:3] for file in files]
+    return ", ".join(names) + ", ..." * (len(masks) > 3)

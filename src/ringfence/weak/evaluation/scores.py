@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ringfence.extras import require
+from ringfence.hints import spreadsheet
 
 COLUMNS: Final = ("case", "label", "dice", "hd95", "hd95_unit", "predicted_voxels", "true_voxels")
 Spacing: TypeAlias = tuple[float, float, float]
@@ -122,13 +123,18 @@ def summarise(scores: Sequence[Score]) -> list[Summary]:
 
 
 def scores_csv(scores: Iterable[Score]) -> str:
-    """A line for each case and label; HD95 is ``inf`` where one mask is empty, and nothing where both are."""
+    """A line for each case and label; HD95 is ``inf`` where one mask is empty, and nothing where both are.
+
+    Names that a spreadsheet would compute get an apostrophe before them (``hints.from_spreadsheet`` takes it away).
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
+    quoting = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
     writer.writerow(COLUMNS)
     for one in scores:
         hd95 = "" if math.isnan(one.hd95) else f"{one.hd95:.6g}"
-        writer.writerow([one.case, one.label, f"{one.dice:.6g}", hd95, one.unit, one.predicted, one.true])
+        row = quoting if "\r" in one.case else writer  # a bare \r would end the line for whoever reads it
+        row.writerow([spreadsheet(one.case), one.label, f"{one.dice:.6g}", hd95, one.unit, one.predicted, one.true])
     return text.getvalue()
 
 

@@ -15,7 +15,7 @@ from ringfence.weak.experiments.one_training import (
     checked_box_task,
     checked_network,
     console_for,
-    full_disk_named,
+    resumable,
     say_unjudged,
     train_one,
 )
@@ -24,6 +24,8 @@ from ringfence.weak.experiments.parsing import as_config
 from ringfence.weak.experiments.settings import BoxCompareSettings, SyntheticSettings
 from ringfence.weak.tasks.discs import disc_task
 from ringfence.weak.tasks.task import Task
+from ringfence.weak.training.divergence import Diverged
+from ringfence.weak.training.fit import title
 from ringfence.weak.training.progress import ProgressBars
 from ringfence.weak.training.run_folder import RunFolder, run_in
 
@@ -59,7 +61,7 @@ def compare(
         def task_of(seed: int) -> Task:
             return disc_task(data, seed)
     else:
-        example, prepared = checked_box_task(settings, methods)
+        example, prepared = checked_box_task(settings, methods, console_for(progress, console))
         settings = settings.lasting(len(example.train["image"]))
         about = about_data(settings, example, prepared)
 
@@ -95,8 +97,9 @@ def _compare(
     left = sum(not (resume and begun.run(seed, method).finished) for seed, method in trainings)
     check_room(out, bytes_needed(example, network, left))
     task, drawn = None, None
+    diverged: list[str] = []
     with (
-        full_disk_named(out),
+        resumable(out),
         run_in(out, as_config(settings), resume, about) as folder,
         ProgressBars(console, len(trainings), settings.training.length) as bars,
     ):
@@ -104,9 +107,19 @@ def _compare(
         for seed, method in trainings:
             run = folder.run(seed, method)
             if run.finished:
+                run.tidy()
                 bars.skip()
                 continue
             if task is None or drawn != seed:
                 task, drawn = task_of(seed), seed
-            train_one(settings, task, method, seed, run, bars)
+            try:
+                train_one(settings, task, method, seed, run, bars)
+            except Diverged as error:  # the others are worth having
+                diverged.append(f"{title(seed, method)}: {error}")
+                bars.say(diverged[-1])
+    if diverged:
+        counts = (
+            f"{len(diverged)} of {len(trainings)} trainings diverged; `ringfence report {out}` shows the others:"
+        )
+        raise Diverged("\n  ".join([counts, *diverged]))
     return folder

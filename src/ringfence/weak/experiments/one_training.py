@@ -4,35 +4,44 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from rich.console import Console
+from rich.progress import Progress
 from torch import nn
 
-from ringfence.files import checksum
+from ringfence.files import WriteFailed, checksum, remove
+from ringfence.hints import listed
 from ringfence.options import inside
 from ringfence.weak.experiments.outputs import keep_outputs
 from ringfence.weak.experiments.settings import BoxSettings, ExperimentSettings
 from ringfence.weak.prepared.prepared_set import MANIFEST, PreparedSet, read_prepared
 from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.task import Task
+from ringfence.weak.training.divergence import FILE as DIVERGED
 from ringfence.weak.training.fit import FitSettings, choose_accelerator, fit, network_arguments, title
 from ringfence.weak.training.methods import Setup
 from ringfence.weak.training.networks import Tempered, build_network, check_network
 from ringfence.weak.training.optimisers import check_optimiser
 from ringfence.weak.training.progress import ProgressBars
-from ringfence.weak.training.run_folder import OneRun
+from ringfence.weak.training.run_folder import CONFIG, OneRun
 
+PATIENCE: Final = 2.0
+"""Seconds without a bar."""
 ALMOST_FULL: Final = 1_000_000
 """Bytes: with less than that left, a failed write is the disk's."""
 
 
 def train_one(settings: FitSettings, task: Task, method: str, seed: int, run: OneRun, bars: ProgressBars) -> None:
     """Train one method with one seed into its folder, and write what came out."""
+    setup = Setup(len(task.train["image"]), settings.training.length, tuple(task.constraints))
+    for remark in settings.method_settings[method].remarks(setup):
+        bars.say(f"{method}: {remark}")
     module, history = fit(settings, task, method, seed, run, bars)
     last = history.rows[-1]
     keep_outputs(module, task, settings, method, run.path)
@@ -45,10 +54,21 @@ def train_one(settings: FitSettings, task: Task, method: str, seed: int, run: On
         f"{title(seed, method):<32} DSC {score}, constraints satisfied {last['satisfaction']:.1%}, "
         f"{epochs} epoch{'s' * (epochs > 1)} in {seconds:.0f} s"
     )
+    if module.remark:
+        bars.say(f"{title(seed, method)}: {module.remark}")
+    remove([run.path / DIVERGED])  # of an earlier attempt, which this one has got past
 
 
-def checked_box_task(settings: BoxSettings, methods: Sequence[str]) -> tuple[Task, PreparedSet]:
-    """The task, after refusing what cannot be; and the set that it was read from."""
+def checked_box_task(
+    settings: BoxSettings, methods: Sequence[str], console: Console | None = None
+) -> tuple[Task, PreparedSet]:
+    """The task, after refusing what cannot be; and the set that it was read from.
+
+    Args:
+        settings: of the training.
+        methods: those that will be trained.
+        console: where a bar is shown if reading takes long; default: nowhere.
+    """
     check_methods(settings, methods)
     if not settings.data.prepared:
         raise ValueError("data.prepared: which prepared set? Name the folder that `ringfence prepare` wrote")
@@ -57,9 +77,27 @@ def checked_box_task(settings: BoxSettings, methods: Sequence[str]) -> tuple[Tas
         unmasked = [case.name for case in prepared.of("train") if not case.masked]
         if unmasked:
             raise ValueError(
-                f"full_supervision learns from masks, and {', '.join(unmasked[:5])} has none: leave that method out"
+                f"full_supervision learns from masks, and {listed(unmasked)} has none: leave that method out"
             )
-    return box_task(settings.data, settings.constraints, prepared), prepared
+    with _reading(console or Console(quiet=True)) as each:
+        return box_task(settings.data, settings.constraints, prepared, each), prepared
+
+
+@contextmanager
+def _reading(console: Console) -> Iterator[Callable[[int], None]]:
+    """What to call after each case, with the number of them: a bar appears when that takes longer than 2 s."""
+    began, bar = time.monotonic(), Progress(console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task("reading and checking the set", total=None)
+
+    def each(total: int) -> None:
+        bar.update(task, total=total, advance=1)
+        if time.monotonic() - began > PATIENCE and not bar.live.is_started and not console.quiet:
+            bar.start()
+
+    try:
+        yield each
+    finally:
+        bar.stop()
 
 
 def check_methods(settings: ExperimentSettings, methods: Sequence[str]) -> None:
@@ -113,13 +151,13 @@ def console_for(progress: bool, console: Console | None) -> Console:
 
 
 @contextmanager
-def full_disk_named(path: Path) -> Iterator[None]:
-    """torch says "unexpected pos" and Lightning the same when a disk is full: say what it is."""
+def resumable(path: Path) -> Iterator[None]:
+    """What could not be written, with how to go on; the writers of others do not say that a disk is full."""
     try:
         yield
     except (RuntimeError, OSError) as error:
-        if path.exists() and shutil.disk_usage(path).free < ALMOST_FULL:
-            raise OSError(
-                f"the disk of {path} is full; free some room, then go on with --resume --out {path}"
-            ) from error
-        raise
+        full = path.exists() and shutil.disk_usage(path).free < ALMOST_FULL
+        if not (path / CONFIG).exists() or not (full or isinstance(error, WriteFailed)):
+            raise
+        what = str(error) if isinstance(error, WriteFailed) else f"the disk of {path} is full; free some room"
+        raise OSError(f"{what}. Every finished epoch is kept: go on with --resume --out {path}") from error

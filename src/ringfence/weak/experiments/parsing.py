@@ -11,17 +11,20 @@ import re
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from ringfence.extras import require
-from ringfence.hints import nearest
+from ringfence.hints import nearest, shown
 from ringfence.options import inside
+from ringfence.weak.experiments.config_files import check_word, config_files, read_config
 from ringfence.weak.experiments.settings import RENAMED
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
 Settings = TypeVar("Settings")
+LONGEST: Final = 400
+"""Characters of a message of jsonargparse's that are shown."""
 
 
 def settings_parser(
@@ -62,10 +65,15 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 
 def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     """Parse, or raise a ValueError with one message that says what is wrong and what may have been meant."""
+    for file in config_files(arguments):
+        read_config(file)
+    for word in arguments:
+        option, equals, value = word.partition("=")
+        check_word(*((value, option) if equals and option.startswith("--") else (word, shown(word))))
     try:
         return parser.parse_args(list(arguments))
-    except argparse.ArgumentError as error:
-        raise ValueError(explained(str(error), known_options(parser))) from None
+    except Exception as error:  # jsonargparse's own, YAML's, or what a value of the user's makes Python say
+        raise ValueError(explained(str(error) or type(error).__name__, known_options(parser))) from None
 
 
 def settings_from(kind: type[Settings], namespace: Any, prefix: str = "") -> Settings:
@@ -170,8 +178,14 @@ def explained(message: str, known: Sequence[str]) -> str:
         if either:
             kinds = either[1].replace("NoneType", "null").split(", ")
             reason = f"expected {' or '.join(kinds)}. Got value: {either[2]}"
-        return f"{wrong[1]}: {reason}"
-    return message
+        return f"{wrong[1]}: {_short(reason)}"
+    return _short(message)
+
+
+def _short(message: str) -> str:
+    """One line, and not all of a value that goes on and on."""
+    line = " ".join(message.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
 
 
 def known_options(parser: ArgumentParser) -> list[str]:

@@ -7,7 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ringfence.hints import nearest
+from ringfence.hints import nearest, one_line
+from ringfence.weak.experiments.config_files import read_config
 from ringfence.weak.experiments.parsing import parse, settings_from, settings_parser
 from ringfence.weak.experiments.settings import ExperimentSettings
 
@@ -32,7 +33,7 @@ def preset_file(name: str) -> Path:
     if name not in preset_names():
         near = nearest(name, preset_names())
         likely = f"did you mean '{near}'? " if near else ""
-        raise ValueError(f"there is no preset '{name}'; {likely}There are: {', '.join(preset_names())}")
+        raise ValueError(f"there is no preset '{one_line(name)}'; {likely}There are: {', '.join(preset_names())}")
     return file
 
 
@@ -61,11 +62,9 @@ def from_file(kind: type[Settings], file: str | Path, changes: Mapping[str, Any]
         file: the file; also one that ``--print_config`` wrote.
         changes: other values, by their dotted names.
     """
-    import yaml
-
-    content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    content = read_config(Path(file))
     named = content.get("preset") if isinstance(content, dict) else None
-    return _read(kind, Path(file), from_preset(kind, named or kind.preset)).changed(changes or {})
+    return _read(kind, Path(file), from_preset(kind, str(named or kind.preset))).changed(changes or {})
 
 
 def _read(kind: type[Settings], file: Path, defaults: Settings) -> Settings:

@@ -13,7 +13,7 @@ from ringfence.weak.experiments.one_training import (
     checked_box_task,
     checked_network,
     console_for,
-    full_disk_named,
+    resumable,
     say_unjudged,
     train_one,
 )
@@ -51,19 +51,20 @@ def train(
             f"{type(settings).__name__}"
         )
     method, out = settings.method_name, Path(out)
-    task, prepared = checked_box_task(settings, [method])
+    task, prepared = checked_box_task(settings, [method], console_for(progress, console))
     settings = settings.lasting(len(task.train["image"]))
     network = checked_network(settings, task)
     run = OneRun(out)
     check_room(out, bytes_needed(task, network, int(not run.finished)))
     with (
-        full_disk_named(out),
+        resumable(out),
         run_in(out, as_config(settings), resume, about_data(settings, task, prepared)),
         ProgressBars(console_for(progress, console), 1, settings.training.length) as bars,
     ):
         say_unjudged(task, bars)
         bars.say(begins(settings, task))
         if run.finished:
+            run.tidy()
             bars.skip()
         else:
             train_one(settings, task, method, settings.seed, run, bars)

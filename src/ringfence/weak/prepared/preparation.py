@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ringfence.hints import one_line
 from ringfence.weak.prepared.prepared_set import PreparedSet
 from ringfence.weak.prepared.summary import as_html, as_text, counted
 
@@ -27,7 +28,7 @@ class Preparation:
     def __str__(self) -> str:
         text = as_text(self._title(), self.prepared.rows(self.split))
         if self.failures:
-            text += "\n".join(["\nleft out:", *(f"  {line}" for line in self.failures)])
+            text += "\n".join(["\nleft out:", *(f"  {one_line(line)}" for line in self.failures)])
         return text
 
     __repr__ = __str__

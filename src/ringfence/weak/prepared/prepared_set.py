@@ -5,13 +5,15 @@
     CASE.npz          image uint8 [slices, channels, height, width]; mask uint8 [slices, height, width] if it has
                       one, 0 for background and k for the k-th of the classes
 
-Nothing in it is pickled, so a set from elsewhere is safe to read.
+Nothing in it is pickled, so a set from elsewhere is safe to read; and a case is used only if its file is the one
+that the manifest describes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -19,14 +21,26 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.files import write_text
-from ringfence.hints import shown
-from ringfence.weak.prepared.preprocessing import Preprocessing
+from ringfence import memory
+from ringfence.documents import read_json
+from ringfence.files import checksum_of, read_bytes, write_text
+from ringfence.hints import listed, one_line, shown
+from ringfence.options import inside
+from ringfence.weak.prepared import fields
+from ringfence.weak.prepared.arrays import Damaged, most_bytes, promised_bytes, read_arrays
+from ringfence.weak.prepared.preprocessing import LARGEST, Preprocessing
 from ringfence.weak.prepared.summary import as_html, as_text, counted
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = "ringfence prepared set 2"
 FIRST_FORMAT: Final = "ringfence prepared set 1"
+
+MOST_CLASSES: Final = 255
+"""Masks are bytes."""
+MOST_CHANNELS: Final = 10_000
+"""nnU-Net's files have four digits for them."""
+MANIFEST_BYTES: Final = 100_000_000
+"""Of the longest manifest that is read: hundreds of thousands of cases."""
 
 Split: TypeAlias = Literal["train", "validation"]
 
@@ -52,6 +66,11 @@ class Case:
     shape: tuple[int, int, int]
     spacing: tuple[float, float, float] | None
     masked: bool
+
+    @property
+    def title(self) -> str:
+        """Its name as it can be printed: names come from other people's files."""
+        return one_line(self.name)
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,23 +108,34 @@ class PreparedSet:
         return tuple(case for case in self.cases if case.split == split)
 
     def load(self, case: Case) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:
-        """A case's image ``[slices, channels, height, width]`` and its mask ``[slices, height, width]``, if any."""
+        """A case's image ``[slices, channels, height, width]`` and its mask ``[slices, height, width]``, if any.
+
+        Its file is read once, and must have the manifest's checksum.
+        """
         path = self.path / case.file
+        name = one_line(str(path))
+        shapes: dict[str, tuple[int, ...]] = {"image": (case.shape[0], len(self.channels), *self.size)}
+        if case.masked:
+            shapes["mask"] = (case.shape[0], *self.size)
+        memory.check(promised_bytes(shapes), name)
         try:
-            with np.load(path, allow_pickle=False) as arrays:
-                image, mask = arrays["image"], arrays["mask"] if case.masked else None
+            content = read_bytes(path, most_bytes(shapes))
         except FileNotFoundError:
-            raise FileNotFoundError(f"{path} is missing: prepare the set again") from None
-        except Exception as error:  # zipfile's, zlib's, NumPy's own
-            raise ValueError(f"{path} is damaged ({type(error).__name__}): prepare the set again") from None
-        expected = (case.shape[0], len(self.channels), *self.size)
-        if image.shape != expected or (mask is not None and mask.shape != (expected[0], *self.size)):
-            raise ValueError(f"{path}: an image {list(image.shape)}, but {MANIFEST} says {list(expected)}")
+            raise FileNotFoundError(f"{name} is missing: prepare the set again") from None
+        if checksum_of(content) != case.sha256:
+            raise ValueError(
+                f"{name} is not the file that {MANIFEST} describes (its checksum differs): prepare the set again"
+            )
+        try:
+            arrays = read_arrays(content, shapes)
+        except Damaged as error:
+            raise ValueError(f"{name} is damaged ({error}): prepare the set again") from None
+        mask = arrays.get("mask")
         if mask is not None and int(mask.max(initial=0)) > len(self.classes):
             raise ValueError(
-                f"{path}: label {mask.max()} in its mask, and {len(self.classes)} classes in {MANIFEST}"
+                f"{name}: label {mask.max()} in its mask, and {len(self.classes)} classes in {MANIFEST}"
             )
-        return image, mask
+        return arrays["image"], mask
 
     def write_manifest(self) -> None:
         """Write the manifest, last of all: a folder without one is not a prepared set."""
@@ -156,21 +186,21 @@ def read_prepared(path: str | Path) -> PreparedSet:
         raise FileNotFoundError(
             f"{path} is not a prepared set: there is no {MANIFEST} in it. Make one with `ringfence prepare`"
         )
+    facts = read_json(file, MANIFEST_BYTES)
     try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
+        facts = fields.mapping(facts, "the whole")
         prepared = PreparedSet(
             path,
-            str(facts["name"]),
+            fields.text(facts, "name"),
             _preprocessing(facts),
-            tuple(map(str, facts["channels"])),
-            tuple(map(str, facts["classes"])),
-            tuple(_case(one) for one in facts["cases"]),
-            tuple(facts.get("labels", ())),
+            fields.texts(facts, "channels", MOST_CHANNELS),
+            fields.texts(facts, "classes", MOST_CLASSES),
+            tuple(_case(one, number) for number, one in enumerate(fields.items(facts, "cases"))),
+            tuple(fields.items(facts, "labels")) if "labels" in facts else (),
         )
-    except (ValueError, KeyError, TypeError) as error:
-        what = f"there is no {error}" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"{file} cannot be used: {what}") from None
-    _check_split(file, prepared)
+        _check_split(prepared)
+    except ValueError as error:
+        raise ValueError(f"{file} cannot be used: {one_line(str(error))}") from None
     return prepared
 
 
@@ -179,49 +209,50 @@ def checked_labels(labels: Sequence[int], classes: Sequence[str]) -> tuple[int, 
     found = tuple(labels) or tuple(range(1, 1 + len(classes)))
     if (
         len(found) != len(classes)
-        or len(set(found)) != len(found)
         or not all(type(label) is int and 1 <= label <= 255 for label in found)
+        or len(set(found)) != len(found)
     ):
-        raise ValueError(f"labels {list(found)}: each of {', '.join(classes)} has one of its own, from 1 to 255")
+        raise ValueError(
+            f"labels {shown(list(found))}: each of {listed(classes)} has one of its own, from 1 to 255"
+        )
     return found
 
 
-def _preprocessing(facts: Any) -> Preprocessing:
+def _preprocessing(facts: Mapping[str, Any]) -> Preprocessing:
     """What the manifest says of it; format 1 had no choice of percentiles."""
-    if facts["format"] == FORMAT:
-        return Preprocessing.from_facts(facts["preprocessing"])
-    if facts["format"] == FIRST_FORMAT:
-        return Preprocessing(tuple(facts["size"]), (0.5, 99.5))
+    written = fields.field(facts, "format")
+    if written == FORMAT:
+        return Preprocessing.from_facts(fields.field(facts, "preprocessing"))
+    if written == FIRST_FORMAT:
+        return Preprocessing(fields.field(facts, "size"), (0.5, 99.5))
     raise ValueError(
-        f"its format is {shown(facts['format'])}, and this version reads '{FORMAT}' and older: get a newer "
-        "ringfence, or prepare the set again"
+        f"its format is {shown(written)}, and this version reads '{FORMAT}' and older: get a newer ringfence, or "
+        "prepare the set again"
     )
 
 
-def _case(facts: Any) -> Case:
-    if facts["split"] not in ("train", "validation"):
-        raise ValueError(f"case {facts['name']} is in split '{facts['split']}': train or validation")
-    name = Path(str(facts["file"]))
-    if name.name != str(name):
-        raise ValueError(f"case {facts['name']}: its file '{name}' should be in the set's own folder")
-    slices, height, width = (int(value) for value in facts["shape"])
-    spacing = None
-    if facts["spacing"] is not None:
-        depth, row, column = (float(value) for value in facts["spacing"])
-        spacing = (depth, row, column)
-    return Case(
-        str(facts["name"]),
-        facts["split"],
-        str(name),
-        str(facts["sha256"]),
-        (slices, height, width),
-        spacing,
-        bool(facts["masked"]),
-    )
+def _case(one: Any, number: int) -> Case:
+    with inside(f"cases[{number}]: "):
+        facts = fields.mapping(one, "it")
+        split = fields.field(facts, "split")
+        if split not in ("train", "validation"):
+            raise ValueError(f"split is {shown(split)}: train or validation")
+        return Case(
+            fields.text(facts, "name"),
+            split,
+            fields.file_name(facts, "file"),
+            fields.sha256(facts, "sha256"),
+            fields.lengths(facts, "shape", LARGEST),
+            fields.spacing(facts, "spacing"),
+            fields.flag(facts, "masked"),
+        )
 
 
-def _check_split(file: Path, prepared: PreparedSet) -> None:
-    names = [case.name for case in prepared.cases]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"{file}: {', '.join(twice)} is there more than once; no patient may be in both splits")
+def _check_split(prepared: PreparedSet) -> None:
+    """No patient is in both splits, neither by name nor by file; and a class is known by its name."""
+    if len(set(prepared.classes)) < len(prepared.classes):
+        raise ValueError(f"classes are {shown(prepared.classes)}; each must be there once")
+    for values in ([case.name for case in prepared.cases], [case.file for case in prepared.cases]):
+        counts = Counter(values)
+        if twice := sorted(one_line(name) for name, count in counts.items() if count > 1):
+            raise ValueError(f"{listed(twice)} is there more than once; no patient may be in both splits")

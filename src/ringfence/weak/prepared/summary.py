@@ -6,17 +6,19 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from ringfence.hints import one_line
+
 Rows: TypeAlias = Sequence[tuple[str, str]]
 """A name and what there is to say of it."""
 
 
 def as_text(title: str, rows: Rows) -> str:
-    """The title, and a line for each row."""
-    return "\n".join([title, *(f"  {name:<11} {value}" for name, value in rows)])
+    """The title, and a line for each row; names of cases and classes come from other people's files."""
+    return "\n".join([one_line(title), *(f"  {name:<11} {one_line(value)}" for name, value in rows)])
 
 
 def as_html(title: str, rows: Rows) -> str:
-    """The same as a table, everything escaped: names of cases and classes come from other people's files."""
+    """The same as a table, everything escaped."""
     cells = "".join(
         f'<tr><th style="text-align:left">{html.escape(name)}</th>'
         f'<td style="text-align:left">{html.escape(value)}</td></tr>'

@@ -6,6 +6,7 @@ gone on with at any time.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.files import check_room, checksum, replaced, write_text
+from ringfence.documents import read_json
+from ringfence.files import check_room, checksum, checksum_of, remove, write_bytes, write_text
+from ringfence.folders import content
 from ringfence.weak.datasets.source import Source, SourceCase, Stamp
 from ringfence.weak.prepared.prepared_set import MANIFEST, Case, read_prepared
 from ringfence.weak.prepared.preprocessing import Preprocessing
 
 SOURCES: Final = "sources.json"
-LOCK: Final = "preparing.lock"
 SHOWN: Final = 8
 """Names listed of many."""
 
@@ -72,11 +74,12 @@ class Preparing:
         """Write a case, then that it is there."""
         stored = {"image": arrays.image} | ({} if arrays.mask is None else {"mask": arrays.mask})
         check_room(self.path, sum(array.nbytes for array in stored.values()))
-        (self.path / MANIFEST).unlink(missing_ok=True)  # until it is written anew, this is not a prepared set
+        remove([self.path / MANIFEST])  # until it is written anew, this is not a prepared set
         file = self.path / f"{case.name}.npz"
-        with replaced(file) as part, part.open("wb") as opened:
-            np.savez_compressed(opened, **stored)  # type: ignore[arg-type]
-        sha256 = checksum(file)
+        packed = io.BytesIO()
+        np.savez_compressed(packed, **stored)  # type: ignore[arg-type]
+        write_bytes(file, packed.getbuffer())
+        sha256 = checksum_of(packed.getbuffer())
         facts = {"sha256": sha256, "shape": arrays.shape, "spacing": arrays.spacing, "sources": arrays.sources}
         self.cases[case.name] = facts
         self.write()
@@ -86,11 +89,8 @@ class Preparing:
 
     def write(self) -> None:
         """Note what was asked and what is ready."""
-        text = json.dumps({"asked": self.asked, "cases": self.cases}, indent=1) + "\n"
-        try:
-            write_text(self.path / SOURCES, text)
-        except PermissionError:
-            raise PermissionError(f"{self.path} cannot be written to: choose another folder") from None
+        facts = {"asked": self.asked, "cases": self.cases}
+        write_text(self.path / SOURCES, json.dumps({**facts, "sha256": _digest(facts)}, indent=1) + "\n")
 
 
 def stored_size(path: Path) -> tuple[int, int] | None:
@@ -99,7 +99,7 @@ def stored_size(path: Path) -> tuple[int, int] | None:
     if stored is None:
         return None
     height, width = stored["asked"]["size"]
-    return height, width
+    return (height, width) if type(height) is type(width) is int else None
 
 
 def open_preparing(path: Path, source: Source, preprocessing: Preprocessing) -> Preparing:
@@ -127,22 +127,44 @@ def _stored(path: Path) -> dict[str, Any] | None:
     if path.exists() and not path.is_dir():
         raise FileExistsError(f"{path} is a file; a prepared set needs a folder")
     file = path / SOURCES
-    if not file.exists():
-        if path.exists() and any(file.name != LOCK for file in path.iterdir()):
+    if not file.exists() or file.stat().st_size == 0:  # empty: an older version on a full disk
+        if any(one != file for one in content(path)):
             raise FileExistsError(
                 f"{path} is not empty, and nothing was being prepared in it (there is no {SOURCES}): name a new "
                 "folder. Nothing was changed"
             )
         return None
     try:
-        stored: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        stored = read_json(file)
         _, _ = stored["asked"]["size"]
-        for facts in stored["cases"].values():
-            _, _, _ = facts["shape"]
-            _, _, _ = facts["sha256"], facts["spacing"], facts["sources"]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(f"{file} is damaged: name a new folder. Nothing was changed") from None
-    return stored
+        _, _ = stored["asked"].items(), stored["cases"].items()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f" ({error})" if type(error) is ValueError else ""
+        raise ValueError(f"{file} is damaged{reason}: name a new folder. Nothing was changed") from None
+    whole = stored.get("sha256", "") in ("", _digest({name: stored[name] for name in ("asked", "cases")}))
+    if not whole or not all(_usable(facts) for facts in stored["cases"].values()):
+        stored["cases"] = {}  # what it says of them cannot be believed: they are made again
+    return dict(stored)
+
+
+def _digest(facts: Mapping[str, Any]) -> str:
+    """The SHA-256 of what is noted: a number that changed on the disk would go into the manifest."""
+    return checksum_of(json.dumps(facts, sort_keys=True).encode())
+
+
+def _usable(facts: Any) -> bool:
+    """Whether a case's facts are of the kinds they should be; earlier versions noted no checksum of them."""
+    if not isinstance(facts, dict) or not {"shape", "spacing", "sha256", "sources"} <= facts.keys():
+        return False
+    shape, spacing = facts["shape"], facts["spacing"]
+    steps = spacing is None or (isinstance(spacing, list) and all(type(one) in (int, float) for one in spacing))
+    return (
+        isinstance(shape, list)
+        and len(shape) == 3
+        and all(type(one) is int and one > 0 for one in shape)
+        and steps
+        and (spacing is None or (len(spacing) == 3 and all(one > 0 for one in spacing)))
+    )
 
 
 def _check_asked(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ringfence.options import inside
 from ringfence.weak.annotations import read_boxes
+from ringfence.weak.annotations.parsing import place_name
 from ringfence.weak.constraints.constraint import TaskFacts
 from ringfence.weak.constraints.registry import make_constraints
 from ringfence.weak.constraints.strips import Strips
-from ringfence.weak.prepared.prepared_set import PreparedSet, read_prepared
+from ringfence.weak.prepared.prepared_set import Case, PreparedSet, read_prepared
 from ringfence.weak.tasks.samples import Patch, Reader, Rows, check_memory
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.tasks.task import Task
 
 
-def box_task(data: BoxDataSettings, asked: Mapping[str, Any], prepared: PreparedSet | None = None) -> Task:
+def box_task(
+    data: BoxDataSettings,
+    asked: Mapping[str, Any],
+    prepared: PreparedSet | None = None,
+    each: Callable[[int], None] = lambda total: None,
+) -> Task:
     """Read a prepared set into memory, with what the constraints need of it.
 
     Without a case for validation, constraints are counted on the training images: somebody may have no mask at all.
@@ -27,6 +33,7 @@ def box_task(data: BoxDataSettings, asked: Mapping[str, Any], prepared: Prepared
         data: which set, and where its boxes come from.
         asked: the constraints: settings by name, see ``make_constraints``.
         prepared: the set, if it has been read already.
+        each: called after every case that was read, and found to be the manifest's, with the number of them.
     """
     if not data.prepared and prepared is None:
         raise ValueError("data.prepared: which prepared set? Name the folder that `ringfence prepare` wrote")
@@ -42,8 +49,9 @@ def box_task(data: BoxDataSettings, asked: Mapping[str, Any], prepared: Prepared
         with inside(f"constraints.{name}: "):
             constraints[name] = one.ready(facts)
     boxes = None if data.boxes is None else read_boxes(data.boxes, prepared)
-    reader = Reader(prepared, constraints, boxes, data.margin, data.smallest_part)
     judges = prepared.of("validation") or cases
+    total = len(cases) + len(judges)
+    reader = Reader(prepared, constraints, boxes, data.margin, data.smallest_part, lambda: each(total))
     if patch is None:
         train, validation = reader.slices(cases), reader.slices(judges)
     else:
@@ -60,7 +68,15 @@ def box_task(data: BoxDataSettings, asked: Mapping[str, Any], prepared: Prepared
         constraints,
         prepared.preprocessing,
         prepared.labels,
+        names=sample_names(cases, volumes=patch is not None),
     )
+
+
+def sample_names(cases: Sequence[Case], *, volumes: bool) -> tuple[str, ...]:
+    """What the samples of cases are called: each slice is one, or each volume."""
+    if volumes:
+        return tuple(case.title for case in cases)
+    return tuple(place_name(case.title, number) for case in cases for number in range(case.shape[0]))
 
 
 def checked_patch(patch: list[int] | None, prepared: PreparedSet) -> Patch | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,7 @@ class Reader:
         boxes: from a file of annotations; None where boxes are taken from the masks.
         margin: pixels by which boxes may be too wide on every side.
         smallest: pixels; smaller parts of a mask get no box.
+        each: called after every case.
     """
 
     prepared: PreparedSet
@@ -41,6 +42,7 @@ class Reader:
     boxes: Sequence[BoxAnnotation] | None = None
     margin: int = 0
     smallest: int = 1
+    each: Callable[[], None] = lambda: None
 
     def slices(self, cases: Sequence[Case]) -> Rows:
         """A sample for each slice: ``image``, ``mask``, ``case`` and targets."""
@@ -96,6 +98,7 @@ class Reader:
         for name, one in self.constraints.items():
             with inside(f"constraints.{name}: "):
                 _add(rows, one.targets(samples), samples)
+        self.each()
         return rows
 
 

@@ -34,6 +34,7 @@ class Task:
         preprocessing: how files became these images.
         labels: the classes' values in masks; 1, 2, ... if empty.
         bounded: every sample has every bound, so that nobody need look for those that are missing.
+        names: of the samples to learn from, for messages; none if nobody named them.
     """
 
     train: dict[str, Tensor]
@@ -45,6 +46,7 @@ class Task:
     preprocessing: Preprocessing
     labels: tuple[int, ...] = ()
     bounded: bool = False
+    names: tuple[str, ...] = ()
 
     def measure(self, unit: Unit) -> Measure:
         """The residuals of all constraints, measured in ``unit``."""

@@ -8,13 +8,14 @@ torch until a method is made.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
 
 from ringfence import class_path
-from ringfence.hints import nearest
+from ringfence.hints import nearest, one_line
 from ringfence.numbers import not_negative, positive_number
 from ringfence.options import option
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from ringfence.methods.base import Options
 
 Unit: TypeAlias = Literal["pixels", "relative"]
+LARGEST: Final = 1e8
+"""What t and γ never exceed: beyond it, float32 has no digits left for what they multiply."""
+LARGEST_RHO: Final = 1e6
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,10 @@ class MethodSettings(ABC):
     def __post_init__(self) -> None:
         positive_number("temperature", self.temperature)
         positive_number("final_temperature", self.final_temperature)
+
+    def remarks(self, setup: Setup) -> list[str]:
+        """What should be known of these settings before such a training begins, a line each."""
+        return []
 
     @abstractmethod
     def make(self, setup: Setup) -> Method | None:
@@ -131,6 +139,10 @@ class Penalty(ConstrainedSettings):
     strength: float = option(1.0, "γ")
     mu: float = option(1.0, "growth of γ per epoch")
 
+    def remarks(self, setup: Setup) -> list[str]:
+        """Where γ ends, if that is not where its growth would take it."""
+        return _capped("γ", self.strength, self.mu, setup)
+
     def make(self, setup: Setup) -> Method:
         """γ grows by μ an epoch."""
         import ringfence as rf
@@ -159,6 +171,15 @@ class LogBarrier(ConstrainedSettings):
             )
         if self.final_t is not None and not self.final_t >= self.t:
             raise ValueError(f"final_t {self.final_t} must not be below t {self.t}")
+        for name, value in (("t", self.t), ("final_t", self.final_t)):
+            if value is not None and value > LARGEST:
+                raise ValueError(
+                    f"{name} {value:g} is above {LARGEST:g}, which t never exceeds: choose a smaller one"
+                )
+
+    def remarks(self, setup: Setup) -> list[str]:
+        """Where t ends, if that is not where its growth would take it."""
+        return _capped("t", self.t, self.mu or 1.0, setup)
 
     def make(self, setup: Setup) -> Method:
         """μ is such that t is what it should be in the last epoch."""
@@ -200,6 +221,10 @@ class AugmentedLagrangian(ConstrainedSettings):
     initial: float = option(0.0, "initial λ")
     mu: float = option(1.0, "growth of ρ per epoch")
 
+    def remarks(self, setup: Setup) -> list[str]:
+        """Where ρ ends, if that is not where its growth would take it."""
+        return _capped("ρ", self.rho, self.mu, setup, LARGEST_RHO)
+
     def make(self, setup: Setup) -> Method:
         """Multipliers for every training image."""
         import ringfence as rf
@@ -215,6 +240,18 @@ METHODS: Final[dict[str, type[MethodSettings]]] = {
 """By name, in the order of tables. A new one is added here."""
 
 _SPARE_COLOURS: Final = ("#56b4e9", "#d55e00", "#cc79a7", "#f0e442", "#009e73")
+
+
+def _capped(name: str, start: float, mu: float, setup: Setup, most: float = LARGEST) -> list[str]:
+    """A remark if a number that grows by ``mu`` an epoch would exceed what our methods allow."""
+    if start <= 0.0 or mu <= 1.0:
+        return []
+    exponent = math.log10(start) + (setup.epochs - 1) * math.log10(mu)
+    if exponent <= math.log10(most):
+        return []
+    return [
+        f"{name} would grow to 1e{exponent:.0f} in {setup.epochs} epochs, and stays at {most:g}: lower mu {mu:g}"
+    ]
 
 
 def register(method: type[MethodSettings]) -> type[MethodSettings]:
@@ -240,7 +277,7 @@ def method_named(name: str) -> str:
         return register(class_path.find(name, "method")).name
     near = nearest(name, METHODS)
     likely = f"did you mean '{near}'? " if near else ""
-    raise ValueError(f"there is no method '{name}'; {likely}There are: {', '.join(METHODS)}")
+    raise ValueError(f"there is no method '{one_line(name)}'; {likely}There are: {', '.join(METHODS)}")
 
 
 def title_of(name: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytorch_lightning as pl
@@ -22,6 +25,19 @@ from ringfence.segmentation import Region
 from ringfence.weak.constraints.constraint import Constraint, Unit
 from ringfence.weak.tasks.task import Measure, Task, measured, tolerances
 from ringfence.weak.training.data import Batch
+from ringfence.weak.training.divergence import (
+    BLOWN_UP,
+    FILE,
+    Diverged,
+    Step,
+    Watch,
+    advice,
+    check_strengths,
+    described,
+    keep,
+    largest_weight,
+    samples_of,
+)
 from ringfence.weak.training.flip_averaging import flip_averaged
 from ringfence.weak.training.graphs import Graphed, fused, plain, rewrapped
 from ringfence.weak.training.measures import MEASURES
@@ -57,6 +73,7 @@ class WeakSegmentation(pl.LightningModule):
         temperatures: the network's in the first epoch and in the last (geometric schedule).
         optimiser: from parameters to the optimiser; default: Adam with a learning rate of 1e-3.
         schedule: from the optimiser and the number of epochs to a scheduler, stepped once an epoch; default: none.
+        names: of the training images, for messages about them.
         seed: makes every epoch's random numbers depend on it and the epoch alone; default: left alone.
         cuda_graphs: replay the network from CUDA graphs, where there is a GPU and the Trainer has a DataModule.
     """
@@ -77,6 +94,7 @@ class WeakSegmentation(pl.LightningModule):
         temperatures: tuple[float, float] = (1.0, 1.0),
         optimiser: OptimiserOf | None = None,
         schedule: ScheduleOf | None = None,
+        names: Sequence[str] = (),
         seed: int | None = None,
         cuda_graphs: bool = False,
     ) -> None:
@@ -94,9 +112,10 @@ class WeakSegmentation(pl.LightningModule):
         self._dice_loss = _dice_loss(dice_weight) if supervised and dice_weight else None
         self.temperatures, self.seed, self.cuda_graphs = temperatures, seed, cuda_graphs
         self._optimiser, self._schedule = optimiser, schedule
-        self.train_loss = MeanMetric(
-            nan_strategy="disable"
-        )  # a loss that is not finite is looked for once an epoch
+        self.names, self.remark = tuple(names), ""
+        self.tell: Callable[[str], None] = _warn
+        self._watch, self._heaviest = Watch(), max(1.0, largest_weight(self.network))
+        self.train_loss = MeanMetric(nan_strategy="disable")  # every step's loss is looked at by the watch
         self.measures = nn.ModuleDict({name: one.metric() for name, one in MEASURES.items() if one.metric})
         self._graphed: Graphed | None = None
         self._like: dict[str, Residual] = {}
@@ -105,7 +124,7 @@ class WeakSegmentation(pl.LightningModule):
     @classmethod
     def of(cls, task: Task, network: nn.Module, fence: Method | None, **options: Any) -> WeakSegmentation:
         """A module for a task: its constraints and its number of classes; options as the constructor's."""
-        known: dict[str, Any] = {"classes": len(task.classes), "measure": task.measure}
+        known: dict[str, Any] = {"classes": len(task.classes), "measure": task.measure, "names": task.names}
         return cls(network, task.constraints, fence, **(known | options))
 
     # The steps
@@ -131,15 +150,18 @@ class WeakSegmentation(pl.LightningModule):
             logits, residuals = self._replayed(self._graphed, batch)
         else:
             logits, residuals = self._measured(batch)
-        loss = torch.zeros((), device=self.device)
+        loss = supervised = torch.zeros((), device=self.device)
         if self.supervised:
             labels = _labels(batch["mask"])
             loss = loss + F.cross_entropy(logits, labels)
             if self._dice_loss is not None:
                 loss = loss + self._dice_loss(logits.float(), labels)
+            supervised = loss
         if self.fence is not None:
             loss = loss + self.fence(index=batch.get("index"), **residuals)
         self.train_loss.update(loss.detach())
+        values = torch.stack([loss.detach().float(), supervised.detach().float()])
+        self._stop(self._watch.see(Step(self.current_epoch + 1, number + 1, values, batch, residuals)))
         return loss
 
     def validation_step(self, batch: Batch, number: int) -> None:
@@ -180,14 +202,33 @@ class WeakSegmentation(pl.LightningModule):
         """Log the mean training loss: validation comes last in an epoch, before callbacks read what was logged."""
         if self.trainer.sanity_checking or not self.train_loss.update_called:
             return
+        self._stop(self._watch.settle())
         loss = self.train_loss.compute()
         self.train_loss.reset()
-        if not bool(loss.isfinite()):
-            raise ValueError(
-                f"the training loss is not finite in epoch {self.current_epoch + 1}: try a lower learning rate"
+        if not bool(loss.isfinite()):  # in float16 no single step was looked at
+            raise Diverged(
+                f"training diverged in epoch {self.current_epoch + 1}: the mean loss is not finite. "
+                f"{advice(self.fence, self._rate())}"
             )
         self.log("train_loss", loss)
         self.log("temperature", self.network.temperature)
+
+    def on_train_epoch_end(self) -> None:
+        """Stop or remark upon what has diverged, before a checkpoint is written; see ``divergence``."""
+        heaviest, epoch = largest_weight(self.network), self.current_epoch + 1
+        if self.fence is not None:
+            check_strengths(self.fence, epoch, self.names)
+        if not math.isfinite(heaviest):
+            raise Diverged(
+                f"training diverged in epoch {epoch}: there are weights that are not finite. "
+                f"{advice(self.fence, self._rate())}"
+            )
+        if heaviest > BLOWN_UP * self._heaviest and not self.remark:
+            self.remark = (
+                f"training diverged: there are weights of {heaviest:.2g} after epoch {epoch}, and at the beginning "
+                f"they were {self._heaviest:.2g} at most. {advice(self.fence, self._rate())}"
+            )
+            self.tell(self.remark)
 
     def on_validation_epoch_end(self) -> None:
         """Log the epoch's measures, and the multipliers that its residuals imply."""
@@ -202,6 +243,35 @@ class WeakSegmentation(pl.LightningModule):
             if len(some):
                 self.log(f"fence/mean_multiplier/{name}", some.mean())
                 self.log(f"fence/max_multiplier/{name}", some.max())
+
+    # Divergence
+
+    def _stop(self, bad: tuple[Step, float] | None) -> None:
+        """End a training whose loss makes no sense, with its batch in a file."""
+        if bad is None or self._halves:
+            return
+        step, loss = bad
+        samples, file = samples_of(step, self.names), Path(self.trainer.default_root_dir) / FILE
+        facts = {
+            "method": type(self.fence).__name__ if self.fence else "full supervision",
+            "seed": self.seed,
+            "samples": samples,
+            "learning rate": self._rate(),
+            "temperature": float(self.network.temperature),
+            **({} if self.fence is None else self.fence.summary()),
+        }
+        keep(step, loss, facts, file)
+        raise Diverged(described(step, loss, self.fence, samples, self._rate(), file))
+
+    @property
+    def _halves(self) -> bool:
+        """Whether the network is in float16, where a loss may overflow: GradScaler skips such a step."""
+        return str(getattr(self._trainer, "precision", "")) in ("16-mixed", "16-true")
+
+    def _rate(self) -> float:
+        """The learning rate at the beginning: that is what can be set."""
+        group = self.trainer.optimizers[0].param_groups[0] if self.trainer.optimizers else {"lr": math.nan}
+        return float(group.get("initial_lr", group["lr"]))
 
     # From a batch to what its loss is made of
 
@@ -256,6 +326,10 @@ def _dice_loss(weight: float) -> Callable[[Tensor, Tensor], Tensor]:
         return value
 
     return loss
+
+
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=3)
 
 
 def _labels(masks: Tensor) -> Tensor:

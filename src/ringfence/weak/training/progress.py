@@ -17,6 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from ringfence.hints import printable
+
 WHOLE_RUN: Final = 1e9
 """Seconds over which speed is estimated: bars move once an epoch, and an epoch may take minutes."""
 
@@ -33,7 +35,7 @@ class ProgressBars:
     def __init__(self, console: Console, trainings: int, epochs: int) -> None:
         self.console, self._epochs = console, epochs
         self._progress = Progress(
-            TextColumn("{task.description:<34}"),
+            TextColumn("{task.description:<34}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -80,8 +82,8 @@ class ProgressBars:
         self._progress.update(self._all, total=total - epochs)
 
     def say(self, line: str) -> None:
-        """A line above the bars, or in the log."""
-        self.console.print(line, highlight=False, soft_wrap=True)
+        """A line above the bars, or in the log; it may name what other people named."""
+        self.console.print(printable(line), highlight=False, soft_wrap=True, markup=False)
 
 
 class EpochBar(pl.Callback):
@@ -92,7 +94,9 @@ class EpochBar(pl.Callback):
         self._bars, self._title = bars, title
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin where the checkpoint left."""
+        """Begin where the checkpoint left; what the module has to say goes above the bars."""
+        if not self._bars.console.quiet:
+            setattr(pl_module, "tell", self._bars.say)  # noqa: B010 - not every module has it
         self._bars.begin(self._title, done=trainer.current_epoch)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -15,15 +15,19 @@ from typing import Any, Final
 
 import yaml
 
+from ringfence.documents import read_json, read_yaml
 from ringfence.environment import commit, environment
-from ringfence.files import locked, write_text
+from ringfence.files import WriteFailed, write_text
+from ringfence.folders import content, locked
 
 CONFIG: Final = "config.yaml"
 ENVIRONMENT: Final = "environment.json"
 METRICS: Final = "metrics.csv"
 RESULT: Final = "result.json"
-PICTURES_FILE: Final = "pictures.pt"
-LOCK: Final = "training.lock"
+PICTURES_FILE: Final = "pictures.safetensors"
+CHECKPOINT: Final = "last.ckpt"
+TASK: Final = "task"
+CONSTRAINTS: Final = "constraints."
 GROWING: Final = ("methods", "seeds")
 """What can be added to a run when it goes on; what it was begun with stays."""
 
@@ -42,14 +46,22 @@ class OneRun:
     @property
     def checkpoint(self) -> Path | None:
         """Where to go on from, if it began."""
-        path = self.path / "last.ckpt"
+        path = self.path / CHECKPOINT
         return path if path.exists() else None
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Write the result; the checkpoint to go on from is of no more use."""
-        write_text(self.path / RESULT, json.dumps(result, indent=2) + "\n")
-        if self.checkpoint:
-            self.checkpoint.unlink()
+        """Write the result, null where a number is undefined; the checkpoint to go on from is of no more use."""
+        last = {name: value if math.isfinite(value) else None for name, value in result["last_epoch"].items()}
+        write_text(self.path / RESULT, json.dumps({**result, "last_epoch": last}, indent=2) + "\n")
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove the checkpoint of a finished training: a kill may have come between its result and that."""
+        if self.finished and self.checkpoint:
+            try:
+                self.checkpoint.unlink()
+            except OSError as error:
+                raise WriteFailed(self.path / CHECKPOINT, error) from error
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,8 +77,7 @@ class RunFolder:
     @property
     def results(self) -> list[dict[str, Any]]:
         """What every finished training reached: its method, seed, epochs, and the last epoch's measures."""
-        files = sorted(self.path.glob(f"seed-*/*/{RESULT}"))
-        return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        return [_result(file) for file in sorted(self.path.glob(f"seed-*/*/{RESULT}"))]
 
     def __str__(self) -> str:
         lines = [" ".join(f"{cell:<21}" for cell in row).rstrip() for row in self._rows()]
@@ -75,7 +86,9 @@ class RunFolder:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in self._rows())
+        lines = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in self._rows()
+        )
         return f"<p>{html.escape(str(self.path))}</p><table>{lines}</table>"
 
     def _rows(self) -> list[list[str]]:
@@ -88,10 +101,13 @@ class RunFolder:
         return rows
 
 
-def open_run_folder(
+@contextmanager
+def run_in(
     path: Path, config: Mapping[str, Any], resume: bool, about: Mapping[str, str] | None = None
-) -> RunFolder:
-    """Begin a run in a new folder, or go on in that of an interrupted one.
+) -> Iterator[RunFolder]:
+    """Begin a run in a new folder, or go on in that of an interrupted one; nobody else trains in it meanwhile.
+
+    Nothing is written before the folder is locked.
 
     Args:
         path: the folder.
@@ -101,51 +117,53 @@ def open_run_folder(
             whoever makes tables of the run), the data's checksum.
     """
     if resume:
-        _check_same(path, config)
-        before = _facts_before(path / ENVIRONMENT)
-        for name, value in (about or {}).items():
-            if before.get(name, value) != value:
-                raise ValueError(
-                    f"--resume: the run in {path} began with another {name} ({before[name][:12]}, now "
-                    f"{value[:12]}); bring that back, or begin a new run with --out"
-                )
-        resumed = [*before.pop("resumed", []), _facts()]
-        begun = stored_config(path)
-        more = {name: _union(begun[name], config.get(name, ())) for name in GROWING if name in begun}
-        if begun | more != begun:
-            _check_complete(path, begun, config)
-            write_text(path / CONFIG, dump(begun | more))
-        write_text(path / ENVIRONMENT, json.dumps(before | {"resumed": resumed}, indent=2) + "\n")
-        return RunFolder(path)
-    if path.exists() and not path.is_dir():
-        raise FileExistsError(f"{path} is a file; a run needs a folder")
-    if path.is_dir() and any(path.iterdir()):
+        stored_config(path)  # no lock where there is no run
+    with locked(path, "trained in"):
+        if resume:
+            _go_on(path, config, dict(about or {}))
+        else:
+            _begin(path, config, dict(about or {}))
+        yield RunFolder(path)
+
+
+def _begin(path: Path, config: Mapping[str, Any], about: dict[str, Any]) -> None:
+    """Write what is asked last of all: a folder without it is not a run, and can be begun in again."""
+    there = [file for file in content(path) if not _begun(file)]
+    if there:
         holds, advice = "other files", "name a new folder"
         if (path / CONFIG).exists():
             holds, advice = "another run", "go on with it by --resume, or name a new folder"
         raise FileExistsError(f"{path} already holds {holds}: {advice} with --out. Nothing was changed")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        write_text(path / CONFIG, dump(config))
-        write_text(path / ENVIRONMENT, json.dumps(dict(about or {}) | _facts(), indent=2) + "\n")
-    except PermissionError:
-        raise PermissionError(f"{path} cannot be written to: choose another --out") from None
-    return RunFolder(path)
+    write_text(path / ENVIRONMENT, json.dumps(about | _facts(), indent=2) + "\n")
+    write_text(path / CONFIG, dump(config))
 
 
-@contextmanager
-def run_in(
-    path: Path, config: Mapping[str, Any], resume: bool, about: Mapping[str, str] | None = None
-) -> Iterator[RunFolder]:
-    """``open_run_folder``, and nobody else trains in it meanwhile: checkpoints of two would be mixed up."""
-    if resume:
-        stored_config(path)  # no lock where there is no run
-        with locked(path / LOCK, "trained in"):
-            yield open_run_folder(path, config, resume, about)
-    else:
-        folder = open_run_folder(path, config, resume, about)
-        with locked(path / LOCK, "trained in"):
-            yield folder
+def _go_on(path: Path, config: Mapping[str, Any], about: dict[str, Any]) -> None:
+    _check_same(path, config)
+    before = _facts_before(path / ENVIRONMENT) or _facts()
+    for name, value in about.items():
+        if before.get(name, value) != value:
+            raise ValueError(
+                f"--resume: the run in {path} began with another {name} ({str(before[name])[:12]}, now "
+                f"{value[:12]}); bring that back, or begin a new run with --out"
+            )
+    resumed = before.pop("resumed", [])
+    resumed = [*(resumed if isinstance(resumed, list) else []), _facts()]
+    begun = stored_config(path)
+    more = {name: _union(begun[name], config.get(name, ())) for name in GROWING if name in begun}
+    if begun | more != begun:
+        _check_complete(path, begun, config)
+        write_text(path / CONFIG, dump(begun | more))
+    # if that note was lost, nobody knows the checksums that the data had; the task is the same
+    task = {name: value for name, value in about.items() if name == TASK}
+    write_text(path / ENVIRONMENT, json.dumps(task | before | {"resumed": resumed}, indent=2) + "\n")
+
+
+def _begun(file: Path) -> bool:
+    """Whether a run that was killed before it said what was asked left this; or an older one on a full disk."""
+    if file.name not in (CONFIG, ENVIRONMENT) or not file.is_file():
+        return False
+    return file.stat().st_size == 0 or (file.name == ENVIRONMENT and "started" in _facts_before(file))
 
 
 def _facts() -> dict[str, Any]:
@@ -157,7 +175,7 @@ def _facts() -> dict[str, Any]:
 def _facts_before(file: Path) -> dict[str, Any]:
     """What was noted when the run was begun; nothing if that note is missing or damaged."""
     try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
+        facts = read_json(file)
     except (OSError, ValueError):
         return {}
     return facts if isinstance(facts, dict) else {}
@@ -169,12 +187,30 @@ def stored_config(path: Path) -> dict[str, Any]:
     if not file.exists():
         raise FileNotFoundError(f"{path} holds no run (there is no {CONFIG} in it)")
     try:
-        config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        config = None
-    if not isinstance(config, dict):
+        config = read_yaml(file)
+    except ValueError as error:
+        raise ValueError(f"{file} is damaged; it should hold the run's settings: {error}") from None
+    if not isinstance(config, dict) or not all(isinstance(name, str) for name in config):
         raise ValueError(f"{file} is damaged: it should hold the run's settings")
+    for name in GROWING:
+        if not isinstance(config.get(name, []), list):
+            raise ValueError(f"{file} is damaged: {name} should be a list")
     return config
+
+
+def _result(file: Path) -> dict[str, Any]:
+    """What a training reached."""
+    result = read_json(file)
+    numbers = result.get("last_epoch") if isinstance(result, dict) else None
+    if (
+        not isinstance(numbers, dict)
+        or not all(value is None or isinstance(value, (int, float)) for value in numbers.values())
+        or not isinstance(result.get("method"), str)
+        or not isinstance(result.get("seed"), int)
+    ):
+        raise ValueError(f"{file} is damaged: it should hold a training's method, seed and last_epoch")
+    defined = {name: math.nan if value is None else value for name, value in numbers.items()}
+    return {**result, "last_epoch": defined}
 
 
 def dump(config: Mapping[str, Any]) -> str:
@@ -187,6 +223,8 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
     before, now = _flat(stored_config(path)), _flat(config)
     # a setting that did not exist when the run was begun is left to its default
     different = [key for key in sorted(before) if before[key] != now.get(key) and key not in GROWING]
+    if any(key.startswith(CONSTRAINTS) for key in before):  # one that is new would be another training
+        different += sorted(key for key in now if key.startswith(CONSTRAINTS) and key not in before)
     if different:
         lines = "\n".join(f"  {key}: was {before.get(key)}, now {now.get(key)}" for key in different)
         raise ValueError(f"--resume goes on with the run in {path} as it was begun, but this differs:\n{lines}")
@@ -210,7 +248,7 @@ def _union(first: Iterable[Any], second: Iterable[Any]) -> list[Any]:
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in config.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             flat |= _flat(value, f"{prefix}{key}.")
         else:
             flat[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
