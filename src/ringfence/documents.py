@@ -69,7 +69,7 @@ def parse_yaml(text: str, name: str) -> Any:
     check_yaml(text, name)
     try:
         value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:  # dates that are none, and such
+    except Exception as error:  # PyYAML's own, and what its constructors stumble over: dates that are none, "0x"
         raise ValueError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
     check_values(value, name)
     return value

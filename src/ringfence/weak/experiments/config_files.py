@@ -57,7 +57,7 @@ def parse_config(text: str, name: str) -> Any:
         value = get_loader("yaml")(text)  # as it will be read: 1e-3 is a number, and 2024-01-01 a text
     except yaml.YAMLError as error:
         raise ValueError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
-    except (ValueError, TypeError, OverflowError, RecursionError, AttributeError) as error:
+    except Exception as error:  # what PyYAML's constructors stumble over
         raise ValueError(f"{name} cannot be used: {' '.join(str(error).split())}") from None
     check_values(value, name)
     for one in _inner(value):

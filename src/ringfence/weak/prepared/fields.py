@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from ringfence.hints import shown
 from ringfence.numbers import is_number
+from ringfence.weak.volumes.geometry import LARGEST, SMALLEST
 
 LONGEST: Final = 255
 """Bytes of a file's name, on all file systems in use."""
@@ -83,9 +83,11 @@ def spacing(facts: Mapping[str, Any], name: str) -> tuple[float, float, float] |
     if (
         not isinstance(values, list)
         or len(values) != 3
-        or not all(is_number(one) and math.isfinite(one) and one > 0 for one in values)
+        or not all(is_number(one) and SMALLEST <= one <= LARGEST for one in values)
     ):
-        raise ValueError(f"{name} is {shown(values)}; three lengths above 0 are needed, or null")
+        raise ValueError(
+            f"{name} is {shown(values)}; three lengths above 0 are needed, or null"
+        )
     return float(values[0]), float(values[1]), float(values[2])
 
 

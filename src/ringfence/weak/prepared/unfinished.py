@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ringfence.documents import read_json
 from ringfence.files import check_room, checksum, checksum_of, remove, write_bytes, write_text
 from ringfence.folders import content
+from ringfence.hints import one_line
 from ringfence.weak.datasets.source import Source, SourceCase, Stamp
 from ringfence.weak.prepared.prepared_set import MANIFEST, Case, read_prepared
 from ringfence.weak.prepared.preprocessing import Preprocessing
@@ -141,9 +142,8 @@ def _stored(path: Path) -> dict[str, Any] | None:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f" ({error})" if type(error) is ValueError else ""
         raise ValueError(f"{file} is damaged{reason}: name a new folder. Nothing was changed") from None
-    whole = stored.get("sha256", "") in ("", _digest({name: stored[name] for name in ("asked", "cases")}))
-    if not whole or not all(_usable(facts) for facts in stored["cases"].values()):
-        stored["cases"] = {}  # what it says of them cannot be believed: they are made again
+    if stored.get("sha256") != _digest({name: stored[name] for name in ("asked", "cases")}):
+        stored["cases"] = {}  # damaged, or of an earlier version: the cases are made again
     return dict(stored)
 
 
@@ -152,25 +152,10 @@ def _digest(facts: Mapping[str, Any]) -> str:
     return checksum_of(json.dumps(facts, sort_keys=True).encode())
 
 
-def _usable(facts: Any) -> bool:
-    """Whether a case's facts are of the kinds they should be; earlier versions noted no checksum of them."""
-    if not isinstance(facts, dict) or not {"shape", "spacing", "sha256", "sources"} <= facts.keys():
-        return False
-    shape, spacing = facts["shape"], facts["spacing"]
-    steps = spacing is None or (isinstance(spacing, list) and all(type(one) in (int, float) for one in spacing))
-    return (
-        isinstance(shape, list)
-        and len(shape) == 3
-        and all(type(one) is int and one > 0 for one in shape)
-        and steps
-        and (spacing is None or (len(spacing) == 3 and all(one > 0 for one in spacing)))
-    )
-
-
 def _check_asked(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     different = [key for key in asked if before.get(key) != asked[key]]
     if different:
-        words = "; ".join(f"{key} was {before.get(key)}, now {asked[key]}" for key in different)
+        words = "; ".join(f"{key} was {one_line(str(before.get(key)))}, now {asked[key]}" for key in different)
         raise FileExistsError(f"{path} holds another preparation ({words}): name a new folder. Nothing was changed")
 
 

@@ -274,7 +274,10 @@ def method_named(name: str) -> str:
     if name in METHODS:
         return name
     if "." in name:
-        return register(class_path.find(name, "method")).name
+        try:
+            return register(class_path.find(name, "method")).name
+        except TypeError as error:
+            raise ValueError(f"method: {error}") from None
     near = nearest(name, METHODS)
     likely = f"did you mean '{near}'? " if near else ""
     raise ValueError(f"there is no method '{one_line(name)}'; {likely}There are: {', '.join(METHODS)}")
