@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ringfence.extras import require
-from ringfence.hints import hint, shown
+from ringfence.hints import hint, printable, shown
+from ringfence.options import inside
 from ringfence.weak.experiments.config_files import config_files, parse_config, read_config
 from ringfence.weak.experiments.parsing import parse, settings_from, settings_parser
 from ringfence.weak.experiments.presets import about_preset, from_preset, preset_file
@@ -115,15 +116,17 @@ class Experiment(Generic[Kind]):
         from ringfence.weak.training.run_folder import CONFIG, stored_config
 
         stored = stored_config(Path(out))
-        for method in _listed(stored.get("methods") or stored.get("method")):
-            method_named(method)
+        with inside(f"{Path(out) / CONFIG}: "):
+            for method in _listed(stored.get("methods") or stored.get("method")):
+                method_named(method)
         parser = settings_parser(self.prog, "", self.kind())
         try:
             return settings_from(self.kind, parse(parser, ["--config", str(Path(out) / CONFIG)]))
         except (ValueError, TypeError) as error:
+            what = printable(str(error))
             raise ValueError(
                 f"--resume: the run in {out} was begun with settings that this command does not know, by an older "
-                f"ringfence perhaps: `ringfence report` still reads it; begin a new one with --out. ({error})"
+                f"ringfence perhaps: `ringfence report` still reads it; begin a new one with --out. ({what})"
             ) from None
 
 

@@ -54,6 +54,8 @@ def decathlon_cases(path: Path, facts: Mapping[str, Any]) -> Source:
         if name in cases or name in problems:
             raise ValueError(f"'training' lists {one_line(name)} more than once")
         mask = file_inside(path, label, "training") if label is not None else None
+        if mask is not None and volume_name(mask) is None:
+            raise ValueError(f"{shown(label)} in 'training' is not a volume")
         missing = [str(one) for one in (file, mask) if one is not None and not os.path.exists(one)]
         if missing:
             old = file.with_name(f"{name}_0000{file.name[len(name) :]}")
