@@ -7,7 +7,7 @@ DOCS   := $(VENV)/.ready-docs
 JOBS   ?= 2
 DEMO   ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: help demo examples test lint format bench peers convergence pictures docs wheel clean five-seeds
+.PHONY: help demo examples test lint format bench peers convergence pictures docs wheel clean five-seeds faults
 
 help:        ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,9 @@ peers: $(READY)   ## Time a constraint step beside the peers' and write results/
 
 convergence: $(READY)  ## Solve problems with known optima by every method and write results/core/convergence.* (a minute)
 	$(BIN)/python benchmarks/convergence.py --out results/core
+
+faults: $(READY)  ## Hostile files, kills, full disks, two at once, by the million: results/faults/ and docs (CPU, two hours)
+	$(BIN)/python tests/faults all --jobs $(JOBS) --out results/faults
 
 five-seeds: $(READY)  ## The demo with five seeds into results/synthetic/comparison/small/ (CPU, 20 minutes)
 	$(BIN)/ringfence compare synthetic --seeds 0 1 2 3 4 --out runs/five-seeds

@@ -46,7 +46,7 @@ def records(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.mark.parametrize("file", JSON, ids=shown)
 def test_a_record_says_how_it_was_made(file: Path) -> None:
     record = json.loads(file.read_text())
-    script = re.match(r"python (benchmarks/\w+\.py)", record["command"])
+    script = re.match(r"python (benchmarks/\w+\.py|tests/faults)", record["command"])
     assert script is not None
     assert (ROOT / script[1]).exists()
     assert {"python", "torch", "cpu", "gpu"} <= record["environment"].keys()

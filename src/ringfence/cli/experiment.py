@@ -53,6 +53,12 @@ class Experiment(Generic[Kind]):
     def parsed(self, arguments: Sequence[str]) -> tuple[Kind, Path, bool]:
         """The settings that the arguments give, where results go, and whether a run goes on."""
         require("yaml", self.prog, "train")
+        try:
+            return self._parsed(arguments)
+        except ValueError as error:
+            raise ValueError(printable(str(error))) from None  # it may quote what a file says
+
+    def _parsed(self, arguments: Sequence[str]) -> tuple[Kind, Path, bool]:
         # The defaults of everything else depend on these, so they are looked for before the rest is parsed.
         register_methods(arguments)
         preset = str(given(arguments, "preset") or self.presets[0])

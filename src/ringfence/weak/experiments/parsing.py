@@ -66,7 +66,7 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     """Parse, or raise a ValueError with one message that says what is wrong and what may have been meant."""
     for file in config_files(arguments):
-        read_config(file)
+        _check_names(read_config(file), known_options(parser), f"--config {file}")
     for word in arguments:
         option, equals, value = word.partition("=")
         check_word(*((value, option) if equals and option.startswith("--") else (word, shown(word))))
@@ -74,6 +74,17 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
         return parser.parse_args(list(arguments))
     except Exception as error:  # jsonargparse's own, YAML's, or what a value of the user's makes Python say
         raise ValueError(explained(str(error) or type(error).__name__, known_options(parser))) from None
+
+
+def _check_names(content: Any, known: Sequence[str], file: str, prefix: str = "") -> None:
+    """Refuse names that nobody knows and that hold nothing: jsonargparse passes over those."""
+    for name, value in content.items() if isinstance(content, Mapping) else ():
+        full = f"{prefix}{name}"
+        if full in known:
+            if any(option.startswith(f"{full}.") for option in known):
+                _check_names(value, known, file, f"{full}.")
+        elif value is None or value == {}:
+            raise ValueError(f"{file}: {explained(f'Option {full!r} is not accepted', known)}")
 
 
 def settings_from(kind: type[Settings], namespace: Any, prefix: str = "") -> Settings:

@@ -85,9 +85,7 @@ def spacing(facts: Mapping[str, Any], name: str) -> tuple[float, float, float] |
         or len(values) != 3
         or not all(is_number(one) and SMALLEST <= one <= LARGEST for one in values)
     ):
-        raise ValueError(
-            f"{name} is {shown(values)}; three lengths above 0 are needed, or null"
-        )
+        raise ValueError(f"{name} is {shown(values)}; three lengths above 0 are needed, or null")
     return float(values[0]), float(values[1]), float(values[2])
 
 

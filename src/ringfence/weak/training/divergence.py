@@ -22,12 +22,11 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from ringfence.extras import require
-from ringfence.files import write_bytes
 from ringfence.hints import listed
 from ringfence.methods import Method
 from ringfence.methods.dual import DualMethod
 from ringfence.residuals import Residual
+from ringfence.weak.training.tensor_file import write_tensors
 
 FILE: Final = "diverged.safetensors"
 """The batch at which a training was stopped, in its folder."""
@@ -165,13 +164,11 @@ def described(
 
 def keep(step: Step, loss: float, facts: Mapping[str, Any], file: Path) -> None:
     """Write the batch and the residuals, with what is known of the step, so that it can be looked into."""
-    save = require("safetensors.torch", "keeping the batch", "train").save
     tensors = {name: tensor for name, tensor in step.batch.items() if isinstance(tensor, Tensor)}
     tensors |= {f"residual/{name}": one.f for name, one in step.residuals.items()}
-    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     known = {"epoch": step.epoch, "step": step.number, "loss": repr(loss), **facts}
     metadata = {name: one if isinstance(one, str) else json.dumps(one) for name, one in known.items()}
-    write_bytes(file, save(plain, metadata))
+    write_tensors(file, tensors, metadata)
 
 
 def samples_of(step: Step, names: Sequence[str]) -> list[str]:

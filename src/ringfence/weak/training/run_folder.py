@@ -19,6 +19,7 @@ from ringfence.documents import read_json, read_yaml
 from ringfence.environment import commit, environment
 from ringfence.files import WriteFailed, write_text
 from ringfence.folders import content, locked
+from ringfence.hints import one_line
 
 CONFIG: Final = "config.yaml"
 ENVIRONMENT: Final = "environment.json"
@@ -97,7 +98,9 @@ class RunFolder:
         rows = [["method", "seed", *names]]
         for one in self.results:
             last = one.get("last_epoch", {})
-            rows.append([one["method"], str(one["seed"]), *(f"{last.get(name, math.nan):.3f}" for name in names)])
+            rows.append(
+                [one_line(one["method"]), str(one["seed"]), *(f"{last.get(name, math.nan):.3f}" for name in names)]
+            )
         return rows
 
 

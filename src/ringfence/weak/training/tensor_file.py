@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +27,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], words: Mapping[str,
 
     # copies: the format has no strides, and no two tensors may share their numbers
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_bytes(path, save(plain, dict(words)))
+    write_bytes(path, _in_order(save(plain, dict(words))))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -45,6 +46,16 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return dict(load(content)), words
     except (SafetensorError, ValueError, TypeError, LookupError, RuntimeError, OverflowError) as error:
         raise Refused(one_line(f"{type(error).__name__}: {first_line(error)}")) from None
+
+
+def _in_order(content: bytes) -> bytes:
+    """The same file with its words by name: the library has them in another order each time."""
+    length = struct.unpack("<Q", content[:8])[0]
+    header = documents.parse_json(content[8 : 8 + length].decode("utf-8"), "the header")
+    header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+    text += b" " * (-len(text) % 8)  # numbers begin at a multiple of 8
+    return struct.pack("<Q", len(text)) + text + content[8 + length :]
 
 
 def _words(content: bytes) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final
 
 from ringfence.files import opened
+from ringfence.hints import one_line
 from ringfence.weak.volumes.content import Content, in_a_line
 
 DIRECTORY: Final = 4_000_000
@@ -83,7 +84,7 @@ def naming(place: Place) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        said = str(error)
+        said = one_line(str(error))  # it may quote what the file says
         raise ValueError(said if said.startswith(str(place)) else f"{place} cannot be read: {said}") from None
 
 

@@ -1,0 +1,175 @@
+"""Other ways to read volumes, written from the formats' descriptions: strict, and by NumPy alone."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import SimpleITK as sitk  # noqa: N813
+
+from faults.reader import expect
+
+METAIMAGE_TYPES = {
+    "MET_CHAR": "i1",
+    "MET_UCHAR": "u1",
+    "MET_SHORT": "i2",
+    "MET_USHORT": "u2",
+    "MET_INT": "i4",
+    "MET_UINT": "u4",
+    "MET_LONG_LONG": "i8",
+    "MET_ULONG_LONG": "u8",
+    "MET_FLOAT": "f4",
+    "MET_DOUBLE": "f8",
+}
+MEANT = ("ndims", "dimsize", "elementtype", "elementspacing", "elementsize", "offset", "transformmatrix", "binarydata", "binarydatabyteordermsb", "compresseddata", "compresseddatasize", "headersize", "elementnumberofchannels", "elementdatafile")  # fmt: skip
+"""Fields that say what the voxels are, or where."""
+SAME = {
+    "position": "offset",
+    "origin": "offset",
+    "rotation": "transformmatrix",
+    "orientation": "transformmatrix",
+    "elementbyteordermsb": "binarydatabyteordermsb",
+}
+NIFTI_TYPES = {
+    2: "u1",
+    4: "i2",
+    8: "i4",
+    16: "f4",
+    64: "f8",
+    256: "i1",
+    512: "u2",
+    768: "u4",
+    1024: "i8",
+    1280: "u8",
+}
+
+
+class Read(NamedTuple):
+    """What a volume is."""
+
+    voxels: np.ndarray
+    spacing: tuple[float, ...]
+
+
+def metaimage(path: Path) -> Read:
+    """Of a MetaImage in which every field that matters is there at most once; others are refused."""
+    header, rest = _metaimage_header(path.read_bytes())
+    flags = {name: header.get(name, "False").lower() for name in ("compresseddata", "binarydatabyteordermsb")}
+    for name, value in flags.items():
+        expect(value in ("true", "false", "t", "f", "1", "0", "yes", "no", "y", "n"), f"{name} is {value}")
+    size = [int(one) for one in header["dimsize"].split()]
+    expect(len(size) == int(header["ndims"]) and min(size) > 0, f"sizes {size}")
+    expect(header.get("elementnumberofchannels", "1") == "1", "channels")
+    kind = np.dtype(METAIMAGE_TYPES[header["elementtype"]])
+    big = flags["binarydatabyteordermsb"] in ("true", "t", "1")
+    promised = math.prod(size) * kind.itemsize
+    where = header["elementdatafile"]
+    data = rest if where.upper() == "LOCAL" else (path.parent / where).read_bytes()
+    if flags["compresseddata"] in ("true", "t", "1"):
+        if "compresseddatasize" in header:
+            expect(
+                int(header["compresseddatasize"]) == len(data),
+                f"CompressedDataSize {header['compresseddatasize']} of {len(data)}",
+            )
+        data = zlib.decompress(data, wbits=47)
+    else:
+        skipped = int(header.get("headersize", "0"))
+        data = (
+            data[len(data) - promised :]
+            if skipped == -1
+            else data[max(skipped, 0) if where.upper() != "LOCAL" else 0 :]
+        )
+    expect(len(data) == promised, f"{len(data)} bytes, and {promised} promised")
+    voxels = np.frombuffer(data, kind.newbyteorder(">" if big else "<")).reshape(size[::-1])
+    steps = header.get("elementspacing", header.get("elementsize"))
+    spacing = [float(one) for one in steps.split()] if steps is not None else [1.0] * len(size)
+    expect(
+        len(spacing) == len(size) and all(math.isfinite(one) and one != 0 for one in spacing), f"spacing {spacing}"
+    )
+    return Read(voxels.astype(kind), tuple(spacing[::-1]))
+
+
+def _metaimage_header(content: bytes) -> tuple[dict[str, str], bytes]:
+    header: dict[str, str] = {}
+    at = 0
+    while "elementdatafile" not in header:
+        end = content.index(b"\n", at)
+        line = content[at:end].decode("latin-1")
+        at = end + 1
+        if not line.strip():
+            continue
+        key, equals, value = line.partition(min("=:", key=lambda one: line.find(one) % (len(line) + 1)))
+        name = SAME.get(key.strip().lower(), key.strip().lower())
+        if name in MEANT:
+            expect(equals, f"a line without =: {key[:50]}")
+            expect(name not in header, f"{name} is there twice")
+        header[name] = value.strip()
+    return header, content[at:]
+
+
+def by_itk(path: Path) -> Read | None:
+    """As SimpleITK reads it, which is asked only about what the strict reading above has accepted."""
+    try:
+        image = sitk.ReadImage(str(path), imageIO="MetaImageIO")
+    except RuntimeError:
+        return None
+    return Read(sitk.GetArrayFromImage(image), image.GetSpacing()[::-1])
+
+
+def nifti(path: Path) -> Read:
+    """Of a NIfTI-1 or -2 file, by its fields' offsets."""
+    data = path.read_bytes()
+    data = gzip.decompress(data) if path.name.endswith(".gz") else data
+    for order in "<>":
+        length = int(np.frombuffer(data[:4], f"{order}i4")[0])
+        if length in (348, 540):
+            break
+    expect(length in (348, 540), f"a header of {length} bytes")
+
+    def field(kind: str, first: int, second: int, count: int = 1) -> Any:
+        at = first if length == 348 else second
+        found = np.frombuffer(data, f"{order}{kind}", count, at)
+        return found if count > 1 else found[0]
+
+    one = length == 348
+    dim = field("i2" if one else "i8", 40, 16, 8)
+    axes = int(dim[0])
+    expect(1 <= axes <= 7 and all(dim[1 : 1 + axes] > 0), f"dim {dim}")
+    shape = [int(side) for side in dim[1 : 1 + axes]]
+    kind = np.dtype(NIFTI_TYPES[int(field("i2", 70, 12))])
+    expect(int(field("i2", 72, 14)) in (0, 8 * kind.itemsize), "bitpix is of another datatype")
+    offset = int(field("f4" if one else "i8", 108, 168))
+    slope, inter = (float(field("f4" if one else "f8", *at)) for at in ((112, 176), (116, 184)))
+    expect(len(data) == offset + math.prod(shape) * kind.itemsize, f"{len(data)} bytes of {shape} from {offset}")
+    steps = field("f4" if one else "f8", 76, 104, 8)[1 : 1 + axes]
+    voxels = np.frombuffer(data, kind.newbyteorder(order), math.prod(shape), offset).reshape(shape[::-1])
+    if math.isfinite(slope) and slope != 0 and (slope, inter) != (1.0, 0.0):
+        voxels = voxels.astype(np.float64) * slope + (inter if math.isfinite(inter) else 0.0)
+    steps = [abs(float(step)) for step in steps[:3]]
+    expect(all(math.isfinite(step) and step > 0 for step in steps), f"pixdim {steps}")
+    return Read(voxels, tuple(steps[::-1]))
+
+
+def same_volume(found: Any, read: Read) -> str | None:
+    """What differs between what the program read and an oracle's reading."""
+    voxels = read.voxels
+    while voxels.ndim > 3 and voxels.shape[0] == 1:
+        voxels = voxels[0]
+    if found.voxels.shape != voxels.shape:
+        return f"shape {found.voxels.shape}, and it is {voxels.shape}"
+    if found.voxels.dtype.kind != voxels.dtype.kind and not np.issubdtype(voxels.dtype, np.floating):
+        return f"dtype {found.voxels.dtype}, and it is {voxels.dtype}"
+    exact = found.voxels.dtype.newbyteorder("=") == voxels.dtype.newbyteorder("=") and voxels.dtype.kind in "iu"
+    if not (
+        np.array_equal(found.voxels, voxels) if exact else np.allclose(found.voxels, voxels, rtol=1e-5, atol=1e-30)
+    ):
+        return f"{int((found.voxels != voxels).sum())} of {voxels.size} voxels differ"
+    if not np.allclose(found.spacing, read.spacing[-3:], rtol=1e-5, atol=0):
+        return f"spacing {found.spacing}, and it is {read.spacing}"
+    if not np.isfinite(found.affine).all():
+        return f"affine {found.affine.tolist()}"
+    return None
