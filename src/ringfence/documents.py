@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
+from ringfence import memory
 from ringfence.files import TEXT, read_text
 from ringfence.hints import shown
 
@@ -20,6 +22,8 @@ NODES: Final = 100_000
 """Values of a YAML document, aliases counted as often as they are used."""
 YAML_TEXT: Final = 1_000_000
 """Characters of a YAML document: PyYAML reads a few hundred thousand a second."""
+EXPANDED: Final = 40
+"""Times a text's length: what lists of nothing, the worst there is, take in memory."""
 LARGEST: Final = 2**63
 """Whole numbers are below it, above its negative."""
 LONGEST: Final = 100
@@ -29,7 +33,9 @@ NUMERALS: Final = frozenset("0123456789abcdefABCDEFxob_:+-.")
 
 def read_json(path: Path, most: int = TEXT) -> Any:
     """What a JSON file says."""
-    return parse_json(read_text(path, most), str(path))
+    text = read_text(path, most)
+    memory.check(EXPANDED * len(text), str(path))
+    return parse_json(text, str(path))
 
 
 def parse_json(text: str, name: str) -> Any:
@@ -102,8 +108,7 @@ def check_yaml(text: str, name: str) -> None:
             if isinstance(event, yaml.ScalarEvent):
                 if event.anchor is not None:
                     sizes[event.anchor] = 1
-                if event.implicit[0]:
-                    _check_scalar(event.value, name)
+                _check_scalar(event.value, name)
             if isinstance(event, yaml.CollectionEndEvent):
                 anchor, before = opened.pop()
                 if anchor is not None:
@@ -145,8 +150,8 @@ class _Refused(ValueError):  # noqa: N818
 def _named(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _Refused(f"{shown(next(name for name in names if names.count(name) > 1))} is there twice")
+        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise _Refused(f"{shown(name)} is there twice")
     return found
 
 

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import stat
+import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -138,7 +139,9 @@ def write_text(path: Path, text: str) -> None:
 def write_figure(path: str | Path, figure: Any, **options: Any) -> None:
     """Write a figure of matplotlib whole or not at all, in the format of the path's ending; options of savefig."""
     path, drawn = Path(path), io.BytesIO()
-    figure.savefig(drawn, format=path.suffix.removeprefix(".") or "png", **options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # of names in other alphabets: a box is drawn
+        figure.savefig(drawn, format=path.suffix.removeprefix(".") or "png", **options)
     write_bytes(path, drawn.getbuffer())
 
 

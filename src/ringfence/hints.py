@@ -40,7 +40,10 @@ def listed(names: Iterable[str]) -> str:
 
 def shown(value: object) -> str:
     """A value as it is quoted in a message: short, and without control characters."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # a number of more digits than Python writes
+        text = f"a {type(value).__name__} that is too long to show"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
@@ -59,6 +62,7 @@ def spreadsheet(text: str) -> str:
 
     (OWASP's advice.) ``from_spreadsheet`` gives the name back, whatever it is.
     """
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")  # names of files need not be UTF-8
     return f"'{text}" if _computed(text) else text
 
 

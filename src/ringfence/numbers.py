@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
+
+LARGEST: Final = 3.4e38
+"""That float32 holds."""
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -15,16 +18,16 @@ def is_number(value: object) -> TypeGuard[float]:
 def positive_number(name: str, number: float) -> float:
     """``number`` as a float if it is positive and finite; otherwise an error that names it."""
     number = _number(name, number)
-    if not 0.0 < number < math.inf:
-        raise ValueError(f"{name} must be positive and finite, got {name}={number}")
+    if not 0.0 < number <= LARGEST:
+        raise ValueError(f"{name} must be positive and finite{_beyond(number)}, got {name}={number}")
     return float(number)
 
 
 def not_negative(name: str, number: float) -> float:
     """``number`` as a float if it is finite and >= 0; otherwise an error that names it."""
     number = _number(name, number)
-    if not 0.0 <= number < math.inf:
-        raise ValueError(f"{name} must be finite and not negative, got {number}")
+    if not 0.0 <= number <= LARGEST:
+        raise ValueError(f"{name} must be finite and not negative{_beyond(number)}, got {number}")
     return float(number)
 
 
@@ -41,6 +44,10 @@ def whole_number(name: str, number: int, least: int = 1) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
         raise ValueError(f"{name} must be a whole number, at least {least}, got {number!r}")
     return number
+
+
+def _beyond(number: float) -> str:
+    return f", and at most {LARGEST:g}" if LARGEST < number < math.inf else ""
 
 
 def _number(name: str, number: Any) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ringfence.documents import read_json
@@ -29,7 +30,7 @@ def write_report(
         pictures: how many images to draw at most; default: all that were kept.
     """
     folder = Path(out) if out is not None else comparison.path
-    apart = folder.resolve() != comparison.path.resolve()
+    apart = os.path.realpath(folder) != os.path.realpath(comparison.path)
     # in the run's own folder, a training may be going on: it writes other files
     with locked(folder, "written to", None if apart else "report"):
         if apart:

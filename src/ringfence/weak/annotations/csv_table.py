@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from ringfence.files import write_text
-from ringfence.hints import from_spreadsheet, shown, spreadsheet
+from ringfence.hints import from_spreadsheet, listed, shown, spreadsheet
 from ringfence.weak.annotations.annotation import BoxAnnotation
 from ringfence.weak.annotations.problems import Problems
 from ringfence.weak.annotations.tables import Row, Table
@@ -84,9 +85,9 @@ def _lines(path: Path, text: str) -> list[tuple[int, list[str]]]:
 
 
 def _check_names(names: list[str]) -> None:
-    twice = sorted({name for name in names if name and names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if name and count > 1)
     if twice:
-        raise ValueError(f"the header names {', '.join(twice)} more than once")
+        raise ValueError(f"the header names {listed(twice)} more than once")
 
 
 def _fields(names: list[str], cells: list[str]) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ringfence import memory
+from ringfence.documents import EXPANDED
 from ringfence.files import TEXT, read_bytes
 
 CSV: Final = (".csv", ".tsv", ".txt", "")
@@ -41,6 +43,7 @@ def table_text(path: Path, what: str) -> str:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; a file with {what} is needed")
     content = read_bytes(path, TEXT)
+    memory.check(EXPANDED * len(content), str(path))
     try:
         text = content.decode("utf-8-sig")  # Excel writes the mark that is dropped here
     except UnicodeDecodeError as error:

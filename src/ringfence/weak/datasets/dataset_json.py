@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -109,7 +110,7 @@ def name_of(facts: Mapping[str, Any], folder: Path) -> str:
     name = facts.get("name")
     if name is not None and not isinstance(name, str):
         raise ValueError(f"'name' is {shown(name)}; a text is needed")
-    return name or folder.resolve().name
+    return name or os.path.basename(os.path.realpath(folder))
 
 
 def _named(source: Source) -> Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath, PurePosixPath
@@ -136,7 +137,7 @@ def every_fifth(cases: Iterable[SourceCase]) -> frozenset[str]:
 
 def check_places(source: str | Path, out: str | Path) -> None:
     """Refuse a source that is not there, and to write into it."""
-    below, above = Path(out).resolve(), Path(source).resolve()
+    below, above = Path(os.path.realpath(out)), Path(os.path.realpath(source))
     if not above.exists():
         raise FileNotFoundError(f"{source} does not exist")
     if below == above or above in below.parents:

@@ -133,7 +133,10 @@ def predict_cases(cases: Iterable[ImageCase], predictor: Predictor, out: Output)
             yield Failure(case.name, str(error))
             continue
         mask = largest_parts(mask) if out.largest else mask
-        yield _write(case, predictor.card, volume, grey[:, 0], mask, shares, out)
+        try:
+            yield _write(case, predictor.card, volume, grey[:, 0], mask, shares, out)
+        except ValueError as error:  # what the format cannot hold; a disk that is full is no case's fault
+            yield Failure(case.name, str(error))
 
 
 def _read(case: ImageCase, card: ModelCard) -> tuple[Volume, NDArray[np.uint8]]:
@@ -283,7 +286,7 @@ def predict(
     }
     asked = {
         "CHECKPOINT": checksum(model.path),
-        "IMAGES": str(Path(images).resolve()),
+        "IMAGES": os.path.realpath(images),
         "options": " ".join(name for name, wanted in options.items() if wanted),
     }
     made: list[Prediction] = []

@@ -17,8 +17,6 @@ from ringfence import memory
 
 FLOAT: Final = 4
 """Bytes of a number."""
-ALIVE: Final = 4
-"""Of the network's widest layer, at the full size: no network that we know has more alive at once."""
 
 
 def affordable(network: nn.Module, shape: Sequence[int], batch: int) -> int:
@@ -28,9 +26,6 @@ def affordable(network: nn.Module, shape: Sequence[int], batch: int) -> int:
         ValueError: not even one, within the limit of ``memory``; with what it would take.
     """
     limit = memory.limit()
-    width = max((max(weight.shape[:2]) for weight in network.parameters() if weight.ndim > 1), default=1)
-    if batch * math.prod(shape[1:]) * max(width, shape[0]) * ALIVE * FLOAT <= limit // 2:
-        return batch  # without the second that it takes to tell exactly
     try:
         one, _ = peak(network, (1, *shape))
     except Exception:  # a user's network, or one that will say so when it is given an image

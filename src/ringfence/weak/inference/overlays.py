@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from ringfence.extras import require
 from ringfence.files import write_figure
+from ringfence.hints import one_line
 
 COLOURS: Final = (
     (0.15, 0.8, 0.25),
@@ -71,7 +72,8 @@ def overlay_sheet(
     if len(slices) < len(image):
         title += f", {len(slices)} of them here"
     where = 1.0 - HEADER / (2 * (height + HEADER))
-    figure.text(6 / width, where, title, fontsize=7, va="center", color="white")
+    words = one_line(title)  # names of files and classes: neither formulas nor what no font has
+    figure.text(6 / width, where, words, fontsize=7, va="center", color="white", parse_math=False)
     if columns > 2:  # otherwise there is no room beside the title
         _legend(figure, classes, width, where)
     write_figure(path, figure, dpi=DPI, facecolor="black")
@@ -119,6 +121,7 @@ def _legend(figure: Any, classes: Sequence[str], width: int, where: float) -> No
     """Classes in their colours, from the right."""
     right = width - 6.0
     for number in reversed(range(len(classes))):
-        text = figure.text(right / width, where, classes[number], fontsize=7, va="center", ha="right")
+        name, look = one_line(classes[number]), {"fontsize": 7, "va": "center", "ha": "right"}
+        text = figure.text(right / width, where, name, parse_math=False, **look)
         text.set_color(COLOURS[number % len(COLOURS)])
-        right -= 7.0 * len(classes[number]) + 16.0
+        right -= 7.0 * len(name) + 16.0

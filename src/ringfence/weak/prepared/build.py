@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ringfence.files import WriteFailed
 from ringfence.folders import locked
-from ringfence.hints import hint
+from ringfence.hints import hint, one_line
 from ringfence.weak.datasets import Layout, Source, SourceCase, layout_named
 from ringfence.weak.datasets.source import Stamp, check_places
 from ringfence.weak.prepared.preparation import Preparation
@@ -151,6 +151,8 @@ def median_size(source: Source) -> tuple[int, int]:
 def _read(case: SourceCase, source: Source, preparing: Preparing) -> Case | Arrays | str:
     """The case as it is ready, or what there is to write, or what is wrong with it."""
     try:
+        if any("\ud800" <= letter <= "\udfff" for letter in case.name):  # bytes that are no text
+            raise ValueError(f"the name {one_line(case.name)} is not UTF-8: rename its files")
         stamps = case.stamps()
         return preparing.ready(case, stamps) or _arrays(case, stamps, source, preparing.preprocessing)
     except WriteFailed:

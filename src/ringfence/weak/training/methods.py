@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ringfence.methods.base import Options
 
 Unit: TypeAlias = Literal["pixels", "relative"]
+SMALLEST: Final = 1e-6
 LARGEST: Final = 1e8
 """What t and γ never exceed: beyond it, float32 has no digits left for what they multiply."""
 LARGEST_RHO: Final = 1e6
@@ -172,6 +173,8 @@ class LogBarrier(ConstrainedSettings):
         if self.final_t is not None and not self.final_t >= self.t:
             raise ValueError(f"final_t {self.final_t} must not be below t {self.t}")
         for name, value in (("t", self.t), ("final_t", self.final_t)):
+            if value is not None and value < SMALLEST:
+                raise ValueError(f"{name} {value:g} is below {SMALLEST:g}, where 1/t² means nothing in float32")
             if value is not None and value > LARGEST:
                 raise ValueError(
                     f"{name} {value:g} is above {LARGEST:g}, which t never exceeds: choose a smaller one"

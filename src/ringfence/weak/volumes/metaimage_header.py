@@ -43,8 +43,13 @@ SYNONYMS: Final = {
     "Orientation": "TransformMatrix",
     "ElementByteOrderMSB": "BinaryDataByteOrderMSB",
 }
-LISTS: Final = ("DimSize", "Offset", "TransformMatrix", "ElementSpacing", "ElementSize", "CenterOfRotation")
+LISTS: Final = (
+    *("DimSize", "Offset", "TransformMatrix", "ElementSpacing", "ElementSize", "CenterOfRotation", "SequenceID"),
+)
 """Fields of as many numbers as there are axes, or more: ITK refuses those that come before NDims."""
+UNUSED: Final = {"ID": 1, "ParentID": 1, "ElementMin": 1, "ElementMax": 1, "Color": 4, "SequenceID": 0}
+"""Fields that do not matter here, and how many numbers they have (0: one an axis). Of too few, ITK takes the next
+line's."""
 REQUIRED: Final = ("NDims", "DimSize", "ElementType", "ElementDataFile")
 KNOWN: Final = {
     *REQUIRED,
@@ -60,6 +65,7 @@ KNOWN: Final = {
     "DistanceUnits",
     "ElementToIntensityFunctionSlope",
     "ElementToIntensityFunctionOffset",
+    *UNUSED,
 }
 _SPELLED: Final = {key.lower(): key for key in KNOWN}
 _SEPARATOR: Final = re.compile("[=:]")
@@ -117,8 +123,8 @@ def read_header(content: Content) -> Header:
     step = "ElementSpacing" if "ElementSpacing" in fields else "ElementSize"
     spacing = _numbers(fields, step, (1.0,) * count)
     check_spacing(spacing, step)
-    for unused in ("ElementSize", "CenterOfRotation"):  # of too few numbers ITK takes the next line's
-        _numbers(fields, unused, (0.0,) * count)
+    for unused, wanted in {"ElementSize": 0, "CenterOfRotation": 0, **UNUSED}.items():
+        _numbers(fields, unused, (0.0,) * (wanted or count))
     _check_meaning(fields)
     packed = None
     if _yes(fields, "CompressedData", False):

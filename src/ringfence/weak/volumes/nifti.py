@@ -43,6 +43,8 @@ CODES: Final = 5
 QFORM: Final = {"quatern": "bcd", "qoffset": "xyz"}
 EXTENSIONS: Final = 64_000_000
 """Bytes between a header and its voxels, at most."""
+APART: Final = 0.01
+"""What pixdim and the affine may disagree by: headers are rounded."""
 LEVEL: Final = 1
 """Of compression: nibabel's choice."""
 
@@ -215,7 +217,18 @@ def _geometry(header: Any) -> NiftiGeometry:
     except Exception as error:  # nibabel raises its own
         raise ValueError(f"its header has a {used} that is none: {in_a_line(error)}") from None
     check_affine(affine, used)
+    _check_steps(header, affine, used)
     return NiftiGeometry(header, affine)
+
+
+def _check_steps(header: Any, affine: NDArray[np.float64], used: str) -> None:
+    """Refuse voxels of two sizes: volumes would be measured by one, and masks placed by the other."""
+    axes = min(int(header["dim"][0]), 3)
+    steps = np.asarray(header["pixdim"][1 : 1 + axes], dtype=np.float64)
+    placed = np.linalg.norm(affine[:3, :axes], axis=0)
+    if not np.allclose(placed, steps, rtol=APART, atol=0.0):
+        said = [" × ".join(f"{step:g}" for step in some) for some in (steps, placed)]
+        raise ValueError(f"its header has pixdim {said[0]} mm, and its {used} has steps of {said[1]}: correct one")
 
 
 def _voxels(place: Place, promise: Promise, source: Readable) -> NDArray[Any]:
