@@ -122,10 +122,18 @@ def _flat(tree: Any, prefix: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], Any]
     return {name: value for key, one in tree.items() for name, value in _flat(one, (*prefix, key)).items()}
 
 
+def _plain(text: str) -> Any:
+    """What a text stands for where no text is wanted; unlike YAML 1.1, jsonargparse takes 1e3 for a number."""
+    try:
+        return float(text)
+    except ValueError:
+        return yaml.safe_load(text)
+
+
 def same_value(used: Any, said: Any) -> bool:
     """Whether they are equal, also where a value is written as text, or a whole number is read as a float."""
     if isinstance(said, str) and not isinstance(used, str):
-        said = yaml.safe_load(said)
+        said = _plain(said)
     if isinstance(used, list) and isinstance(said, list) and len(used) == len(said):
         return all(same_value(one, other) for one, other in zip(used, said, strict=True))
     if isinstance(used, float) and type(said) is int:

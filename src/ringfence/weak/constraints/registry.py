@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from ringfence import class_path
-from ringfence.hints import first_line, hint, listed
+from ringfence.hints import first_line, hint, listed, one_line
 from ringfence.options import inside
 from ringfence.weak import constraints
 from ringfence.weak.constraints.constraint import Constraint
@@ -51,7 +51,7 @@ def settings_of(kind: type[Constraint]) -> dict[str, str]:
 
 
 def _made(name: str, settings: Any) -> Constraint:
-    where = f"constraints.{name}"
+    where = f"constraints.{one_line(name)}"
     if isinstance(settings, Constraint):
         return settings
     if not isinstance(settings, Mapping):
@@ -61,7 +61,7 @@ def _made(name: str, settings: Any) -> Constraint:
     for argument in arguments:
         if argument not in known and not _takes_any(kind):
             hinted = hint(argument, known) if known else f"{kind.__name__} has none"
-            raise ValueError(f"{where}.{argument}: there is no such setting; {hinted}")
+            raise ValueError(f"{where}.{one_line(str(argument))}: there is no such setting; {hinted}")
     ours = kinds().get(kind.kind) is kind  # whose messages begin with the setting
     try:
         with inside(f"{where}." if ours else f"{where}: "):
@@ -76,7 +76,7 @@ def _kind(name: str, settings: dict[str, Any]) -> tuple[type[Constraint], dict[s
     if "class_path" not in settings:
         if name not in kinds():
             raise ValueError(
-                f"constraints: there is no kind '{name}'; {hint(name, kinds())} "
+                f"constraints: there is no kind '{one_line(name)}'; {hint(name, kinds())} "
                 "A class of your own is named by its class_path"
             )
         return kinds()[name], settings

@@ -66,25 +66,28 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     """Parse, or raise a ValueError with one message that says what is wrong and what may have been meant."""
     for file in config_files(arguments):
-        _check_names(read_config(file), known_options(parser), f"--config {file}")
+        read_config(file)
     for word in arguments:
         option, equals, value = word.partition("=")
         check_word(*((value, option) if equals and option.startswith("--") else (word, shown(word))))
     try:
-        return parser.parse_args(list(arguments))
+        found = parser.parse_args(list(arguments))
     except Exception as error:  # jsonargparse's own, YAML's, or what a value of the user's makes Python say
         raise ValueError(explained(str(error) or type(error).__name__, known_options(parser))) from None
+    for file in config_files(arguments):
+        _check_names(read_config(file), known_options(parser))
+    return found
 
 
-def _check_names(content: Any, known: Sequence[str], file: str, prefix: str = "") -> None:
-    """Refuse names that nobody knows and that hold nothing: jsonargparse passes over those."""
+def _check_names(content: Any, known: Sequence[str], prefix: str = "") -> None:
+    """Refuse names that nobody knows; jsonargparse passes over those that hold nothing."""
     for name, value in content.items() if isinstance(content, Mapping) else ():
         full = f"{prefix}{name}"
         if full in known:
             if any(option.startswith(f"{full}.") for option in known):
-                _check_names(value, known, file, f"{full}.")
-        elif value is None or value == {}:
-            raise ValueError(f"{file}: {explained(f'Option {full!r} is not accepted', known)}")
+                _check_names(value, known, f"{full}.")
+        else:
+            raise ValueError(explained(f"Unrecognized arguments: --{full}", known))
 
 
 def settings_from(kind: type[Settings], namespace: Any, prefix: str = "") -> Settings:

@@ -125,6 +125,8 @@ def _checked_state(path: Path, state: dict[str, Any], module: WeakSegmentation) 
             raise Wrong(f"state_dict: {name} is of {state[name].dtype}, and the network's of {tensor.dtype}")
     rest = {name: tensor.contiguous() for name, tensor in state.items() if name not in network}
     for name, tensor in rest.items():
+        if name.startswith("network."):
+            raise Wrong(f"state_dict has {shown(name)}, which the network has not")
         if name.startswith("monitor.") and (
             tensor.dtype != torch.int64 or tensor.ndim != 2 or tensor.shape[1] != 3
         ):
@@ -160,8 +162,8 @@ def _checked_callbacks(states: dict[str, Any], epoch: int) -> dict[str, Any]:
     rows = _part(_part(states.get(history), f"callbacks: {history}", dict).get("rows"), "callbacks: rows", list)
     own = _part(states.get(fence), f"callbacks: {fence}", dict)
     stepped = own.get("stepped")
-    if stepped is not None:
-        stepped = in_range(own, "stepped", epoch + 2)
+    if stepped is not None and stepped != epoch + 1:  # the fence's step comes before the checkpoint
+        raise Wrong(f"callbacks: {fence} has stepped {shown(stepped)} times after epoch {epoch + 1}")
     return {
         history: {"rows": checked_rows(rows, epoch + 1)},
         fence: {"best_score": None, "best_path": "", "stepped": stepped},
