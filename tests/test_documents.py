@@ -138,3 +138,24 @@ def test_files(tmp_path: Path) -> None:
     for read in (read_json, read_yaml):
         with pytest.raises(ValueError, match=r"b.json is not text in UTF-8 \(byte 0\)"):
             read(tmp_path / "b.json")
+
+
+def test_a_long_document_takes_no_quadratic_time() -> None:
+    """D8: 20,000 names of which the last comes twice took six seconds, ten times as many ten minutes."""
+    names = ", ".join(f'"a{n}": 0' for n in range(200_000))
+    with pytest.raises(ValueError, match="'a7' is there twice"):
+        parse_json(f'{{{names}, "a7": 1}}', "file")
+    with pytest.raises(ValueError, match="is too large"):
+        parse_yaml('a: !!int "' + ":".join(["1"] * 400_000) + '"', "file")
+    with pytest.raises(ValueError, match="file cannot be used"):
+        parse_yaml("a: !!int 0x" + "f" * 90, "file")
+
+
+def test_a_text_that_would_take_more_than_the_limit_is_not_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D8: 39 MB of empty lists took 1.5 GB."""
+    (tmp_path / "a.json").write_text("[" + "[], " * 1000 + "[]]")
+    monkeypatch.setenv("RINGFENCE_MEMORY", "100kB")
+    with pytest.raises(ValueError, match=r"a.json would take 160 kB of memory, and the limit is 100 kB"):
+        read_json(tmp_path / "a.json")

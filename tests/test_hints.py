@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.hints import from_spreadsheet, hint, listed, one_line, printable, spreadsheet
+from ringfence.hints import from_spreadsheet, hint, listed, one_line, printable, shown, spreadsheet
 
 ANY = st.text(st.characters())
 
@@ -56,3 +56,10 @@ def test_cells_by_hand(text: str) -> None:
 def test_names_in_lists_are_shown_in_one_line() -> None:
     assert listed(["a\nb", "\x1b[1m"]) == "a\\nb, \\x1b[1m"
     assert hint("ab", ["a\x1bb"]) == "did you mean 'a\\x1bb'?"
+
+
+def test_a_name_that_is_no_text_can_be_written_and_shown() -> None:
+    """D13: one case whose name is not UTF-8 cost all scores of an evaluation."""
+    assert spreadsheet("u\udcff").encode("utf-8") == b"u\\udcff"
+    assert one_line("u\udcff") == "u\\udcff"
+    assert "too long to show" in shown(16**9000)

@@ -134,3 +134,12 @@ def test_ctrl_c_says_how_to_go_on(
     monkeypatch.setattr(prepare_module, "prepare_source", stop)
     assert main(["prepare", "promise12", str(download), str(tmp_path / "dst")]) == 130
     assert "the same command again does only what is missing" in capsys.readouterr().err
+
+
+def test_a_link_to_itself_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """D11."""
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "data").mkdir()
+    for source, out in (("loop", "out"), ("data", "loop")):
+        assert main(["prepare", "folder", str(tmp_path / source), str(tmp_path / out)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import pkgutil
 import shutil
@@ -32,7 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is asked; 1 if any count that should be 0 is not."""
     options = _parser().parse_args(arguments)
     out = Path(options.out).resolve()
-    if options.part == "table":
+    if options.part == "take":
+        for file in options.names:
+            records.take(out, json.loads(Path(file).read_text(encoding="utf-8")))
+    if options.part in ("table", "take"):
         records.write_page(records.read_record(out))
         return 0
     _preload()
@@ -140,7 +144,9 @@ def _memory_folder() -> str | None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python tests/faults", description=__doc__)
     parser.add_argument(
-        "part", choices=("all", "quick", *PARTS, "table"), help="what to run; table rewrites the page alone"
+        "part",
+        choices=("all", "quick", *PARTS, "take", "table"),
+        help="what to run; take: the counts of another machine's faults.json; table: write the page anew",
     )
     parser.add_argument("names", nargs="*", help="some readers, commands or files alone")
     parser.add_argument("--out", default="results/faults", help="where the counts go (default: %(default)s)")

@@ -51,11 +51,27 @@ def merge(folder: Path, part: str, name: str, counts: dict[str, Any], *, seed: i
     record.setdefault(part, {})[name] = counts | {
         "seconds": round(seconds, 1),
         "commit": facts["commit"],
-        "hardware": facts["hardware"],
+        "where": _where(facts),
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FILE).write_text(json.dumps(record, indent=1) + "\n")
     (folder / MARKDOWN).write_text(as_markdown(record))
+
+
+def take(folder: Path, other: dict[str, Any]) -> None:
+    """Put the lines of a record that was made on another machine into this one, with where that was."""
+    record = read_record(folder)
+    for part in PARTS:
+        for name, line in other.get(part, {}).items():
+            record.setdefault(part, {})[name] = line | {"where": _where(other["environment"])}
+    (folder / FILE).write_text(json.dumps(record, indent=1) + "\n")
+    (folder / MARKDOWN).write_text(as_markdown(record))
+
+
+def _where(facts: dict[str, Any]) -> str:
+    return ", ".join(
+        [*(f"{name} {facts[name]}" for name in ("python", "torch", "numpy") if name in facts), facts.get("cpu", "")]
+    )
 
 
 def faults(record: dict[str, Any]) -> int:
@@ -89,12 +105,16 @@ def as_markdown(record: dict[str, Any]) -> str:
             sums = [f"{sum(line.get(column, 0) for line in found.values()):,}" for column in columns]
             lines.append(f"| **all** | {' | '.join([*sums, *('' for _ in more)])} |")
         lines.append("")
-    facts = record.get("environment", {})
-    commits = {line.get("commit", "")[:12] for part in PARTS for line in record.get(part, {}).values()}
-    versions = ", ".join(f"{name} {facts[name]}" for name in ("python", "torch", "numpy") if name in facts)
+    counted = [(name, line) for part in PARTS for name, line in record.get(part, {}).items()]
+    commits = sorted({line.get("commit", "")[:12] for _, line in counted})
+    here = _where(record.get("environment", {}))
     lines.append(
-        f"Counted by `{record.get('command', COMMAND)}`, seed {record.get('seed')}, {versions}, {facts.get('cpu', '')}, commit {', '.join(sorted(commits))}."
+        f"Counted by `{record.get('command', COMMAND)}`, seed {record.get('seed')}; {here}; commit "
+        f"{', '.join(commits)}."
     )
+    for where in sorted({line.get("where", here) for _, line in counted} - {here}):
+        names = ", ".join(name for name, line in counted if line.get("where") == where)
+        lines.append(f"By {where}: {names}.")
     return "\n".join(lines) + "\n"
 
 

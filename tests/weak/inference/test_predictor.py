@@ -433,3 +433,13 @@ def test_axes_and_what_is_upright(tmp_path: Path) -> None:
             sitk.WriteImage(image, str(tmp_path / name))
             volume = read_volume(tmp_path / name)
             assert (axes(volume), upright(volume)) == (codes, flips), name
+
+
+@pytest.mark.parametrize("name", ["a$\\frac{$", "u\udcff", "e\x1b[31m", "患者"])
+def test_any_name_can_be_drawn(name: str, tmp_path: Path) -> None:
+    """D13: one that matplotlib took for a formula ended the whole batch."""
+    images = write_nifti(tmp_path / f"{name}.nii.gz", GREY)
+    network, card = bright((12, 10))
+    (result,) = predicted((network, replace(card, classes=(r"$\frac{$",))), images, tmp_path / "out", overlays=True)
+    assert isinstance(result, Prediction)
+    assert (tmp_path / "out" / f"{name}.png").exists()

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 
 from ringfence import class_path
 from ringfence.weak.inference.model_file import FORMAT, ModelCard, read_model, save_model
+from ringfence.weak.inference.predictor import Predictor
 from ringfence.weak.prepared.preprocessing import Preprocessing
 from ringfence.weak.training.known_networks import KNOWN_NETWORKS
 from ringfence.weak.training.networks import Tempered, build_network
@@ -284,3 +285,14 @@ for file in sys.argv[1:]:
         after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print((after - before) * 1024, f"{time.time() - began:.2f} s", str(error).splitlines()[0])
 """
+
+
+def test_a_layer_that_enlarges_its_image_is_within_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D8: a padding of 3000 around 16 × 16 pixels took sixteen times the limit."""
+    arguments = {"in_channels": 1, "out_channels": 2, "kernel_size": 1, "padding": 3000}
+    path = written(tmp_path / "model.safetensors", "torch.nn.Conv2d", arguments)
+    monkeypatch.setenv("RINGFENCE_MEMORY", "100MB")
+    with pytest.raises(ValueError, match="the network's answer about an image of 16 × 16 would take"):
+        Predictor(*read_model(path), device="cpu")

@@ -141,3 +141,20 @@ def test_a_method_without_a_name_says_so(missing: str, registry: None) -> None:
         register(kind)
         assert title_of("x")
         assert colour_of("x").startswith("#")
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "message"),
+    [
+        ("log_barrier", {"t": 1e-30}, "t 1e-30 is below 1e-06"),
+        ("log_barrier", {"temperature": 1e300}, "temperature must be positive and finite, and at most 3.4e"),
+        ("lagrangian", {"dual_lr": 1e300}, "dual_lr must be"),
+        ("lagrangian", {"initial": 1e300}, "initial must be"),
+    ],
+)
+def test_numbers_that_float32_does_not_hold_are_refused(
+    method: str, changes: dict[str, float], message: str
+) -> None:
+    """D13: they ended in a RuntimeError of torch's."""
+    with pytest.raises(ValueError, match=message):
+        METHODS[method](**changes).make(Setup(1, 2, ("size",)))

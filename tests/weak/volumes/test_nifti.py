@@ -168,3 +168,16 @@ def test_only_files_are_read(tmp_path: Path) -> None:
         for read in (read_volume, read_shape, header_sizes):
             with pytest.raises(ValueError, match=f"{name} is {what}"):
                 read(tmp_path / name)
+
+
+def test_voxels_of_two_sizes_are_refused(tmp_path: Path) -> None:
+    """D3: volumes would be measured by pixdim, and masks placed by the sform."""
+    image = nibabel.Nifti1Image(VOXELS.transpose(2, 1, 0), np.diag([0.5, 0.75, 3.0, 1.0]))
+    image.header["pixdim"][1] = 0.501  # rounded
+    nibabel.save(image, tmp_path / "a.nii")
+    block = bytearray((tmp_path / "a.nii").read_bytes())
+    assert read_volume(tmp_path / "a.nii").spacing == pytest.approx((3.0, 0.75, 0.501))
+    block[80:84] = struct.pack("<f", 2.0)
+    (tmp_path / "a.nii").write_bytes(block)
+    with pytest.raises(ValueError, match=r"pixdim 2 × 0.75 × 3 mm, and its sform has steps of 0.5 × 0.75 × 3"):
+        read_volume(tmp_path / "a.nii")

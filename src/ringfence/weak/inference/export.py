@@ -21,6 +21,7 @@ from ringfence.documents import read_json
 from ringfence.files import WriteFailed, checksum, move_all, remove, write_text
 from ringfence.folders import UNFINISHED as PART
 from ringfence.folders import content, locked
+from ringfence.hints import one_line
 from ringfence.weak.inference.image_cases import ImageCase, channels_fault, check_channels, find_cases
 from ringfence.weak.inference.model import Model, load_model
 from ringfence.weak.inference.model_file import ModelCard
@@ -232,14 +233,14 @@ class Predictions:
     @property
     def summary(self) -> str:
         """What was found in each case, and how many are done."""
-        width = max((len(one.name) for one in self.made), default=0)
-        lines = [f"  {one.name:<{width}}  {one.found}" for one in self.made]
+        width = max((len(one_line(one.name)) for one in self.made), default=0)
+        lines = [f"  {one_line(one.name):<{width}}  {one.found}" for one in self.made]
         earlier = f", {self.before} of them before" if self.before else ""
         done = f"{self.before + len(self.made)} of {self.cases} cases segmented in {self.folder}{earlier}"
         return "\n".join([*lines, done])
 
     def __str__(self) -> str:
-        failed = [f"  {one.name}: {one.reason}" for one in self.failed]
+        failed = [f"  {one_line(one.name)}: {one_line(one.reason)}" for one in self.failed]
         return "\n".join([self.summary, *(["failed:", *failed] if failed else [])])
 
     __repr__ = __str__

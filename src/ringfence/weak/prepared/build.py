@@ -158,7 +158,7 @@ def _read(case: SourceCase, source: Source, preparing: Preparing) -> Case | Arra
     except WriteFailed:
         raise  # not the case's fault, and the next will have no room either
     except (ValueError, OSError) as error:
-        return str(error)
+        return one_line(str(error))  # it may name members of a zip
     except MemoryError:
         return f"{case.images[0]} needs more memory than there is"
 

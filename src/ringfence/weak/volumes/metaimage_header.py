@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from ringfence.hints import nearest
 from ringfence.weak.volumes.content import Content
 from ringfence.weak.volumes.geometry import check_spacing
 
@@ -67,6 +68,10 @@ KNOWN: Final = {
     "ElementToIntensityFunctionOffset",
     *UNUSED,
 }
+OTHERS: Final = {"AnatomicalOrientation", "CompressionLevel", "HeaderSizePerSlice", "ElementNBits", "ObjectSubType"}
+"""More fields of MetaImage, which say nothing here."""
+ALIKE: Final = 0.85
+"""From there on, a name is taken for a misspelling of a field's."""
 _SPELLED: Final = {key.lower(): key for key in KNOWN}
 _SEPARATOR: Final = re.compile("[=:]")
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")
@@ -194,6 +199,8 @@ def _field(text: str) -> tuple[str, str]:
     key, value = parts[0].strip(), parts[-1].strip()
     if key not in KNOWN and key.lower() in _SPELLED:
         raise ValueError(f"its header has {key}, which should be spelled {_SPELLED[key.lower()]}")
+    if key not in KNOWN | OTHERS and (near := nearest(key, KNOWN, ALIKE)):  # a damaged letter would lose the field
+        raise ValueError(f"its header has {key[:80]!a}: is {near} meant?")
     return key, value
 
 
