@@ -133,7 +133,7 @@ class Resume(_Runs):
     """The settings that a run goes on with; they must be those that the folder says."""
 
     name: ClassVar[str] = "run-resume"
-    count: ClassVar[int] = 20_000  # it is parsed as config-yaml is, at 80 a second
+    count: ClassVar[int] = 100_000
     damaged: ClassVar[tuple[str, ...]] = ("config.yaml",)
     trusted: ClassVar[bool] = True
 
