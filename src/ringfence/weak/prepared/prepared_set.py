@@ -127,9 +127,11 @@ class PreparedSet:
                 f"{name} is not the file that {MANIFEST} describes (its checksum differs): prepare the set again"
             )
         try:
+            if not content.startswith(b"PK\x03\x04"):  # a zip may have other bytes before it; a case's has none
+                raise Damaged("it is no npz")
             arrays = read_arrays(content, shapes)
         except Damaged as error:
-            raise ValueError(f"{name} is damaged ({error}): prepare the set again") from None
+            raise ValueError(f"{name} is damaged ({one_line(str(error))}): prepare the set again") from None
         mask = arrays.get("mask")
         if mask is not None and int(mask.max(initial=0)) > len(self.classes):
             raise ValueError(
