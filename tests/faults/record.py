@@ -109,8 +109,8 @@ def as_markdown(record: dict[str, Any]) -> str:
     commits = sorted({line.get("commit", "")[:12] for _, line in counted})
     here = _where(record.get("environment", {}))
     lines.append(
-        f"Counted by `{record.get('command', COMMAND)}`, seed {record.get('seed')}; {here}; commit "
-        f"{', '.join(commits)}."
+        f"Counted by `{record.get('command', COMMAND)}`, part by part, seed {record.get('seed')}; {here}; commits "
+        f"{', '.join(commits)}, a line's own in {FILE}."
     )
     for where in sorted({line.get("where", here) for _, line in counted} - {here}):
         names = ", ".join(name for name, line in counted if line.get("where") == where)

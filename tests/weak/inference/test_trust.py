@@ -190,8 +190,6 @@ def test_a_known_network_comes_back_as_it_was(name: str, tmp_path: Path) -> None
     for (one, mine), (other, theirs) in zip(saved.named_buffers(), loaded.named_buffers(), strict=True):
         assert one == other
         assert torch.equal(mine, theirs), one
-    if name == "SwinUNETR":  # its forward pass needs einops
-        pytest.importorskip("einops")
     images = torch.rand(1, 1, 64, 64)
     with torch.no_grad():
         torch.testing.assert_close(loaded(images), saved(images), rtol=0, atol=1e-5)
