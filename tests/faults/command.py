@@ -37,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for file in options.names:
             records.take(out, json.loads(Path(file).read_text(encoding="utf-8")))
     if options.part in ("table", "take"):
-        records.write_page(records.read_record(out))
+        record = records.read_record(out)
+        (out / records.MARKDOWN).write_text(records.as_markdown(record))
+        records.write_page(record)
         return 0
     _preload()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was made in memory is removed
