@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 
 from ringfence.cli import main
 from ringfence.weak.inference.model_file import ModelCard, save_model
+from ringfence.weak.networks.build import Tempered, build_network
 from ringfence.weak.prepared.preprocessing import Preprocessing
-from ringfence.weak.training.networks import Tempered, build_network
 
 PROMISE12 = Path(
     os.environ.get("RINGFENCE_PROMISE12", Path(__file__).parents[2].parent / "shared" / "data" / "promise12")

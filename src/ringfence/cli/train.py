@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> str:
     for package in ("pytorch_lightning", "torchmetrics", "monai", "rich"):
         require(package, "ringfence train", "train")
     from ringfence.weak.experiments.train import train
-    from ringfence.weak.training.known_networks import doubt
+    from ringfence.weak.networks.known import doubt
 
     try:
         model = train(settings, folder, resume=resume).model_file

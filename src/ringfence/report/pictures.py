@@ -12,10 +12,10 @@ from ringfence.extras import require
 from ringfence.files import write_figure
 from ringfence.hints import first_line, one_line
 from ringfence.report.comparison import Comparison
+from ringfence.weak.networks.tensor_file import read_tensors
+from ringfence.weak.networks.torch_file import Refused, is_torch, read_torch
 from ringfence.weak.training.methods import title_of
 from ringfence.weak.training.run_folder import PICTURES_FILE
-from ringfence.weak.training.tensor_file import read_tensors
-from ringfence.weak.training.torch_file import Refused, is_torch, read_torch
 
 GREEN: Final = (0.15, 0.8, 0.25)
 RED: Final = (0.85, 0.15, 0.15)

@@ -6,12 +6,14 @@
 
 The rooms, each of which imports only those before it:
 
+- ranks         several processes: who takes part, how they meet, who does which case
 - volumes       medical files in and out, with their geometry
 - datasets      layouts as downloaded (PROMISE12, nnU-Net, Decathlon): one a file
 - prepared      the set to train on: its format, its preprocessing, and building it
 - annotations   boxes and sizes: from masks, CSV, JSON, COCO
 - constraints   what can be asked of a region: one kind a file
 - tasks         what is learnt: boxes of a prepared set, or the paper's discs
+- networks      built by name and checked; weights in files that no code comes from
 - training      settings, the registry of methods, augmentation, data, module, metrics
 - inference     model file, predictor, masks as arrays and as files
 - experiments   one model (train) or every method (compare), from settings and presets

@@ -19,8 +19,8 @@ from faults.mutations.raw import mutate_bytes
 from faults.mutations.trees import RAW, hostile, mutate_tree, to_json
 from faults.reader import Reader, expect
 from ringfence.weak.inference.model_file import MODEL, ModelCard, read_model, save_model
+from ringfence.weak.networks.build import Tempered, build_network
 from ringfence.weak.prepared.preprocessing import Preprocessing
-from ringfence.weak.training.networks import Tempered, build_network
 
 UNET = (
     "monai.networks.nets.UNet",

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ringfence.weak import load_model, predict
 from ringfence.weak.inference.model import Model
 from ringfence.weak.inference.model_file import ModelCard, save_model
+from ringfence.weak.networks.build import Tempered, build_network
 from ringfence.weak.prepared.preprocessing import Preprocessing
-from ringfence.weak.training.networks import Tempered, build_network
 
 RANDOM = np.random.default_rng(0)
 SCAN = RANDOM.normal(300.0, 100.0, (5, 12, 10))

@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 from ringfence import files
 from ringfence.weak import load_model
 from ringfence.weak.inference.model_file import FORMAT, ModelCard, model_at, read_model, save_model
+from ringfence.weak.networks.build import Tempered, build_network
 from ringfence.weak.prepared.preprocessing import Preprocessing
-from ringfence.weak.training.networks import Tempered, build_network
 
 ARGS = {"in_channels": 2, "out_channels": 3, "kernel_size": 3, "padding": 1}
 CARD = ModelCard(

@@ -20,8 +20,8 @@ from ringfence.weak.inference.image_cases import check_channels, find_cases
 from ringfence.weak.inference.model_file import ModelCard
 from ringfence.weak.inference.overlays import COLOURS, overlay_sheet, tinted
 from ringfence.weak.inference.predictor import Predictor
+from ringfence.weak.networks.build import Tempered, build_network
 from ringfence.weak.prepared.preprocessing import Preprocessing, normalised
-from ringfence.weak.training.networks import Tempered, build_network
 from ringfence.weak.volumes import read_volume
 from ringfence.weak.volumes.orientation import axes, upright
 

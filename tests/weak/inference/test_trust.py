@@ -20,9 +20,9 @@ from safetensors.torch import save_file
 from ringfence import class_path
 from ringfence.weak.inference.model_file import FORMAT, ModelCard, read_model, save_model
 from ringfence.weak.inference.predictor import Predictor
+from ringfence.weak.networks.build import Tempered, build_network
+from ringfence.weak.networks.known import KNOWN_NETWORKS
 from ringfence.weak.prepared.preprocessing import Preprocessing
-from ringfence.weak.training.known_networks import KNOWN_NETWORKS
-from ringfence.weak.training.networks import Tempered, build_network
 
 CARD = ModelCard(
     "torch.nn.Conv2d",

@@ -18,13 +18,13 @@ from torch.utils.data import DataLoader
 import ringfence as rf
 from ringfence.lightning import FenceCallback
 from ringfence.weak import NetworkSettings, Samples, SegmentationData, SyntheticSettings, from_preset
+from ringfence.weak.networks.build import Tempered
 from ringfence.weak.tasks.discs import disc_task
 from ringfence.weak.tasks.settings import DiscSettings
 from ringfence.weak.training.fit import make_data, make_module, quiet_lightning
 from ringfence.weak.training.measures import overlap
 from ringfence.weak.training.methods import METHODS
 from ringfence.weak.training.module import WeakSegmentation
-from ringfence.weak.training.networks import Tempered
 
 NETWORK = NetworkSettings("torch.nn.Conv2d", {"kernel_size": 5, "padding": 2})
 TASK = disc_task(DiscSettings(size=24, train=6, validation=4), seed=3)

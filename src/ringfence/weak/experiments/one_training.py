@@ -20,13 +20,13 @@ from ringfence.hints import listed
 from ringfence.options import inside
 from ringfence.weak.experiments.outputs import keep_outputs
 from ringfence.weak.experiments.settings import BoxSettings, ExperimentSettings
+from ringfence.weak.networks.build import Tempered, build_network, check_network
 from ringfence.weak.prepared.prepared_set import MANIFEST, PreparedSet, read_prepared
 from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.divergence import FILE as DIVERGED
 from ringfence.weak.training.fit import FitSettings, choose_accelerator, fit, network_arguments, title
 from ringfence.weak.training.methods import Setup
-from ringfence.weak.training.networks import Tempered, build_network, check_network
 from ringfence.weak.training.optimisers import check_optimiser
 from ringfence.weak.training.progress import ProgressBars
 from ringfence.weak.training.run_folder import CONFIG, OneRun

@@ -9,11 +9,11 @@ import torch
 
 from ringfence.environment import commit
 from ringfence.weak.inference.model_file import MODEL, ModelCard, save_model
+from ringfence.weak.networks.tensor_file import write_tensors
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.fit import FitSettings, network_arguments
 from ringfence.weak.training.module import WeakSegmentation
 from ringfence.weak.training.run_folder import PICTURES_FILE
-from ringfence.weak.training.tensor_file import write_tensors
 
 PICTURES: Final = 5
 """How many validation images are kept with their predictions."""

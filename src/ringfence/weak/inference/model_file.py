@@ -19,11 +19,11 @@ from ringfence.documents import parse_json
 from ringfence.hints import first_line, shown
 from ringfence.options import inside
 from ringfence.weak.inference.card import ModelCard
-from ringfence.weak.training.dry_build import state_of
-from ringfence.weak.training.known_networks import KNOWN_NETWORKS, doubt
-from ringfence.weak.training.networks import Tempered, build_network
-from ringfence.weak.training.tensor_file import read_tensors, write_tensors
-from ringfence.weak.training.torch_file import Refused, is_torch, read_torch
+from ringfence.weak.networks.build import Tempered, build_network
+from ringfence.weak.networks.dry_build import state_of
+from ringfence.weak.networks.known import KNOWN_NETWORKS, doubt
+from ringfence.weak.networks.tensor_file import read_tensors, write_tensors
+from ringfence.weak.networks.torch_file import Refused, is_torch, read_torch
 
 __all__ = ["MODEL", "ModelCard", "model_at", "read_model", "save_model"]
 

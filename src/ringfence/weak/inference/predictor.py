@@ -16,10 +16,10 @@ from ringfence import memory
 from ringfence.hints import first_line
 from ringfence.weak.inference.card import ModelCard
 from ringfence.weak.inference.footprint import FLOAT, affordable
+from ringfence.weak.networks.build import Tempered
 from ringfence.weak.prepared.preprocessing import resized
 from ringfence.weak.tasks.samples import padded
 from ringfence.weak.training.flip_averaging import flip_averaged
-from ringfence.weak.training.networks import Tempered
 from ringfence.weak.training.settings import flip_axes
 
 SLICES, PATCHES = 16, 2

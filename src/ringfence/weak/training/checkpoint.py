@@ -15,6 +15,7 @@ from torch import Tensor
 from ringfence.files import write_bytes
 from ringfence.hints import first_line, shown
 from ringfence.lightning import FenceCallback
+from ringfence.weak.networks.torch_file import Refused, read_torch
 from ringfence.weak.training.checkpoint_state import (
     Wrong,
     check_alike,
@@ -25,7 +26,6 @@ from ringfence.weak.training.checkpoint_state import (
     rehearse,
 )
 from ringfence.weak.training.history import History
-from ringfence.weak.training.torch_file import Refused, read_torch
 
 if TYPE_CHECKING:
     from ringfence.weak.training.module import WeakSegmentation

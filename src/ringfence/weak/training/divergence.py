@@ -26,7 +26,7 @@ from ringfence.hints import listed
 from ringfence.methods import Method
 from ringfence.methods.dual import DualMethod
 from ringfence.residuals import Residual
-from ringfence.weak.training.tensor_file import write_tensors
+from ringfence.weak.networks.tensor_file import write_tensors
 
 FILE: Final = "diverged.safetensors"
 """The batch at which a training was stopped, in its folder."""

@@ -21,6 +21,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ringfence.extras import require
 from ringfence.lightning import FenceCallback
+from ringfence.weak.networks.build import Tempered, build_network, fitted_arguments
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.augmentation import Augmentation
 from ringfence.weak.training.checkpoint import WholeCheckpoints
@@ -28,7 +29,6 @@ from ringfence.weak.training.data import SegmentationData
 from ringfence.weak.training.history import History
 from ringfence.weak.training.methods import METHODS, ConstrainedSettings, MethodSettings, Setup
 from ringfence.weak.training.module import WeakSegmentation
-from ringfence.weak.training.networks import Tempered, build_network, fitted_arguments
 from ringfence.weak.training.optimisers import make_optimiser, make_schedule
 from ringfence.weak.training.progress import EpochBar, ProgressBars
 from ringfence.weak.training.run_folder import OneRun

@@ -23,6 +23,7 @@ from ringfence.monitor import Monitor
 from ringfence.residuals import Residual
 from ringfence.segmentation import Region
 from ringfence.weak.constraints.constraint import Constraint, Unit
+from ringfence.weak.networks.build import Tempered
 from ringfence.weak.tasks.task import Measure, Task, measured, tolerances
 from ringfence.weak.training.data import Batch
 from ringfence.weak.training.divergence import (
@@ -41,7 +42,6 @@ from ringfence.weak.training.divergence import (
 from ringfence.weak.training.flip_averaging import flip_averaged
 from ringfence.weak.training.graphs import Graphed, fused, plain, rewrapped
 from ringfence.weak.training.measures import MEASURES
-from ringfence.weak.training.networks import Tempered
 
 OptimiserOf: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]
 ScheduleOf: TypeAlias = Callable[[Optimizer, int], LRScheduler]

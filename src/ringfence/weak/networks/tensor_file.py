@@ -14,7 +14,7 @@ from ringfence import documents, memory
 from ringfence.extras import require
 from ringfence.files import read_bytes, write_bytes
 from ringfence.hints import first_line, one_line, shown
-from ringfence.weak.training.torch_file import Refused
+from ringfence.weak.networks.torch_file import Refused
 
 HEADER: Final = 16_000_000
 """Bytes of names, shapes and words, at most."""

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from ringfence.weak.training.torch_file import Refused, is_torch, read_torch
+from ringfence.weak.networks.torch_file import Refused, is_torch, read_torch
 
 TREE = {
     "epoch": 3,

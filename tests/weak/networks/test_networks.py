@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from ringfence.weak.training.networks import Tempered, build_network, check_network
+from ringfence.weak.networks.build import Tempered, build_network, check_network
 
 UNET = {"spatial_dims": 2, "in_channels": 1, "out_channels": 2, "features": [4, 4, 4, 4, 4, 4]}
 

@@ -1,0 +1,1 @@
+"""Networks by name, built and checked; and weights in files that no code comes from."""
