@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 GOLDEN: Final = 0x9E3779B97F4A7C15 - 2**64
-"""2^64 over the golden ratio: steps that never come close to each other. (Numbers here are int64, and wrap around.)"""
+"""2^64 over the golden ratio: steps that never come close to each other. Numbers are int64, and wrap around."""
 FIRST: Final = 0xBF58476D1CE4E5B9 - 2**64
 SECOND: Final = 0x94D049BB133111EB - 2**64
 """The multipliers of SplitMix64 (Steele, Lea and Flood 2014)."""
