@@ -79,7 +79,7 @@ def epoch_seconds(settings: SyntheticSettings, task: Task, method: str) -> float
             max_epochs=3,
             callbacks=[make_callback(method), history],
             logger=False,
-            benchmark=torch.cuda.is_available(),
+            benchmark=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,

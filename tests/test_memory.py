@@ -55,3 +55,16 @@ def test_the_command_line_can_set_it(monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_sizes_for_a_reader() -> None:
     shown = [memory.in_words(size) for size in (12, 1500, 2_500_000, 17_600_000_000, 5 * 10**15)]
     assert shown == ["12 bytes", "1.5 kB", "2.5 MB", "17.6 GB", "5,000,000 GB"]
+
+
+def test_processes_side_by_side_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(memory.VARIABLE, "2GB")
+    try:
+        memory.divide(4)
+        assert memory.limit() == 5 * 10**8
+        with pytest.raises(
+            ValueError, match=r"limit is 500 MB for each of 4 workers: .* allow more, as in RINGFENCE_MEMORY=8GB"
+        ):
+            memory.check(6 * 10**8, "a.nii.gz")
+    finally:
+        memory.divide(1)

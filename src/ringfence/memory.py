@@ -12,6 +12,7 @@ _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
 FRACTION: Final = 0.5
 """Of the machine's memory: the default."""
+_sharers = 1
 
 
 def parsed(text: str) -> int:
@@ -23,10 +24,19 @@ def parsed(text: str) -> int:
     return size
 
 
+def divide(processes: int) -> None:
+    """Say that this process is one of several that work side by side: the limit is for all of them together."""
+    global _sharers
+    _sharers = processes
+
+
 def limit() -> int:
-    """Bytes that the content of one file may take: RINGFENCE_MEMORY, or half of what the machine has."""
+    """Bytes that the content of one file may take: RINGFENCE_MEMORY, or half of what the machine has.
+
+    Of several processes side by side, each has its share.
+    """
     text = os.environ.get(VARIABLE)
-    return parsed(text) if text else int(FRACTION * _machine())
+    return (parsed(text) if text else int(FRACTION * _machine())) // _sharers
 
 
 def check(needed: int, what: str) -> None:
@@ -34,9 +44,13 @@ def check(needed: int, what: str) -> None:
     allowed = limit()
     if needed > allowed:
         raise ValueError(
-            f"{what} would take {in_words(needed)} of memory, and the limit is {in_words(allowed)}: if it is meant "
-            f"so, allow more, as in {VARIABLE}={-(-needed // 10**9) + 1}GB"
+            f"{what} would take {in_words(needed)} of memory, and the limit is {in_words(allowed)}{_shared()}: if "
+            f"it is meant so, allow more, as in {VARIABLE}={_sharers * (-(-needed // 10**9) + 1)}GB"
         )
+
+
+def _shared() -> str:
+    return f" for each of {_sharers} workers" if _sharers > 1 else ""
 
 
 def in_words(size: int) -> str:

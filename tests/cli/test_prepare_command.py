@@ -65,7 +65,9 @@ def test_failures_are_listed_and_can_be_skipped(
     assert main(command) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith("ringfence prepare: 2 failed and 1 are ready")
+    before, said = shown.err.split("\n", 1)
+    assert before == "2 cases to prepare: 2.05 kB on the disk, and up to about 12.8 kB of memory"
+    assert said.startswith("ringfence prepare: 2 failed and 1 are ready")
     assert "Case01: " in shown.err
     assert "Case03: " in shown.err
     assert not (tmp_path / "dst/manifest.json").exists()

@@ -239,8 +239,8 @@ def test_after_ctrl_c_the_command_it_names_ends_with_the_same_numbers(
     assert not (place / "stopped" / "model.safetensors").exists()
     assert len(metrics("stopped")) == 3
 
-    assert main([*shlex.split(found[1]), "--training.epochs", "9"]) == 2
-    assert "training.epochs: was 3, now 9" in capsys.readouterr().err
+    assert main([*shlex.split(found[1]), "--training.epochs", "2"]) == 2
+    assert "training.epochs: was 3, now 2" in capsys.readouterr().err
     assert main(shlex.split(found[1])) == 0
     assert (place / "stopped" / "model.safetensors").exists()
     assert metrics("stopped") == metrics("whole")

@@ -47,7 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ[memory.VARIABLE] = parsed.memory
     try:
         memory.limit()  # says so if it is no size
-        print(import_module(f"ringfence.cli.{command}").run(parsed.arguments), flush=True)
+        said = import_module(f"ringfence.cli.{command}").run(parsed.arguments)
+        if said:  # of several processes, one speaks
+            print(said, flush=True)
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor will the exit complain
         return 0

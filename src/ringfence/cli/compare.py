@@ -77,6 +77,7 @@ def run(arguments: Sequence[str]) -> str:
     for package in ("pytorch_lightning", "torchmetrics", "monai", "rich", "matplotlib"):
         require(package, "ringfence compare", "train")
     from ringfence.weak.experiments.compare import compare
+    from ringfence.weak.ranks.world import world_of_environment
 
     try:
         compare(settings, folder, resume=resume)
@@ -87,4 +88,6 @@ def run(arguments: Sequence[str]) -> str:
             f"Every finished epoch is kept; go on with: "
             f"{' '.join(['ringfence compare', task, '--out', quote(str(folder)), '--resume', *added])}"
         ) from None
+    if not world_of_environment().first:
+        raise SystemExit(0)  # rank 0 makes the report
     return written_report(folder)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ringfence.weak.evaluation import Summary
+    from ringfence.weak.ranks.cases import Crew
 
 WIDTH: Final = 100
 CSV: Final = "evaluation.csv"
@@ -32,7 +33,8 @@ EPILOG = """examples:
 
 Files are matched by case: CASE.nii.gz or CASE.mhd with CASE.nii.gz, CASE.mhd or CASE_segmentation.mhd.
 A case that is in one folder only, cannot be read or has another shape is named at the end, and the
-exit status is 2. Two empty masks have Dice 1; where only one is empty HD95 is inf, and not in the mean."""
+exit status is 2. Two empty masks have Dice 1; where only one is empty HD95 is inf, and not in the mean.
+Under torchrun or srun each process takes its part of the cases; the scores are the same."""
 
 
 def run(arguments: Sequence[str]) -> str:
@@ -43,16 +45,19 @@ def run(arguments: Sequence[str]) -> str:
         raise ValueError(f"--spacing: {options.spacing} must be three lengths above 0")
     for package in ("rich", "monai", "scipy"):
         require(package, "ringfence evaluate", "train")
+    from ringfence.weak.ranks.cases import crew_of
+
     out = Path(options.out) if options.out else (predicted / CSV if predicted.is_dir() else None)
-    if out is None:
-        return _evaluated(options, labels, None)
-    _check_out(out, options.overwrite)
-    with locked(out.parent, "written", only=out.name):
-        _check_out(out, options.overwrite)  # another process may have written it since
-        return _evaluated(options, labels, out)
+    with crew_of(options.workers) as crew:
+        if out is None or not crew.world.first:
+            return _evaluated(options, labels, None, crew)
+        _check_out(out, options.overwrite)
+        with locked(out.parent, "written", only=out.name):
+            _check_out(out, options.overwrite)  # another process may have written it since
+            return _evaluated(options, labels, out, crew)
 
 
-def _evaluated(options: argparse.Namespace, labels: list[int] | None, out: Path | None) -> str:
+def _evaluated(options: argparse.Namespace, labels: list[int] | None, out: Path | None, crew: Crew) -> str:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -61,7 +66,7 @@ def _evaluated(options: argparse.Namespace, labels: list[int] | None, out: Path 
 
     predicted, truth = Path(options.pred), Path(options.truth)
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(console=console, transient=True, disable=not (console.is_terminal and crew.world.first)) as bar:
         task = bar.add_task("evaluating", total=None)
         found = evaluate(
             predicted,
@@ -69,6 +74,7 @@ def _evaluated(options: argparse.Namespace, labels: list[int] | None, out: Path 
             labels=labels,
             spacing=tuple(options.spacing) if options.spacing else None,
             each=lambda total: bar.update(task, total=total, advance=1),
+            crew=crew,
         )
     scores = found.scores
     lines = [_table(found.summaries, predicted)] if scores else []
@@ -80,12 +86,12 @@ def _evaluated(options: argparse.Namespace, labels: list[int] | None, out: Path 
         write_text(out, scores_csv(scores))
         lines.append(f"  {out}")
     if found.failed:
-        if lines:
+        if lines and crew.world.first:
             print("\n".join(lines), flush=True)
         total = len({score.case for score in scores}) + len(found.failed)
         failures = [one_line(f"{one.name}: {one.reason}") for one in found.failed]
         raise ValueError("\n  ".join([f"{len(found.failed)} of {total} cases are not in these scores:", *failures]))
-    return "\n".join(lines)
+    return "\n".join(lines) if crew.world.first else ""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -113,6 +119,9 @@ def _parser() -> argparse.ArgumentParser:
         nargs=3,
         metavar=("Z", "Y", "X"),
         help="millimetres between voxels, for files whose headers say 1 1 1",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="processes that do the cases (default: 1, on all cores)"
     )
     return parser
 

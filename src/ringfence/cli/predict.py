@@ -12,6 +12,7 @@ from ringfence.extras import require
 
 if TYPE_CHECKING:
     from ringfence.weak.inference.export import Failure, Prediction
+    from ringfence.weak.ranks.cases import Crew
 
 DESCRIPTION = """Segment new images with a model that `ringfence train` wrote. Images may have any
 in-plane size; masks have the same, with exactly their geometry, in their format."""
@@ -24,7 +25,8 @@ EPILOG = """examples:
 Several channels are files CASE_0000.nii.gz, CASE_0001.nii.gz, ... (as nnU-Net has them), or
 the fourth axis of a NIfTI. Files that end in _segmentation are somebody's masks, and left alone.
 An image that cannot be used is passed over and named at the end, and the exit status is 2.
-After Ctrl-C, or once such an image is repaired, the same command does only what is missing."""
+After Ctrl-C, or once such an image is repaired, the same command does only what is missing.
+Under torchrun or srun each process takes its part of the cases. Masks are the same in any way."""
 
 
 def run(arguments: Sequence[str]) -> str:
@@ -32,6 +34,16 @@ def run(arguments: Sequence[str]) -> str:
     options = _parser().parse_args(arguments)
     for package in ("rich", "monai", *(["matplotlib"] if options.overlays else [])):
         require(package, "ringfence predict", "train")
+    from ringfence.weak.inference.allocator import keep_memory
+    from ringfence.weak.ranks.cases import crew_of
+
+    keep_memory()
+    with crew_of(options.workers) as crew:
+        crew.take_gpu()
+        return _predicted(options, crew)
+
+
+def _predicted(options: argparse.Namespace, crew: Crew) -> str:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -39,13 +51,13 @@ def run(arguments: Sequence[str]) -> str:
     from ringfence.weak.inference.model import load_model
     from ringfence.weak.inference.model_file import imported_from
 
-    if options.trust:
+    if options.trust and crew.world.first:
         print(f"--trust: {imported_from(options.trust)}", file=sys.stderr)
     model = load_model(
         options.checkpoint, device=options.device, flips=options.flips, batch=options.batch, trust=options.trust
     )
     console, finished = Console(stderr=True), 0
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(console=console, transient=True, disable=not (console.is_terminal and crew.world.first)) as bar:
         task = bar.add_task(f"predicting on {model.predictor.device.type}", total=None)
 
         def each(result: Prediction | Failure, total: int) -> None:
@@ -62,6 +74,7 @@ def run(arguments: Sequence[str]) -> str:
                 overlays=options.overlays,
                 largest=options.largest,
                 each=each,
+                crew=crew,
             )
         except KeyboardInterrupt:
             raise Interrupted(
@@ -69,7 +82,8 @@ def run(arguments: Sequence[str]) -> str:
                 "the same command again does the others"
             ) from None
     if done.failed:
-        print(done.summary, flush=True)
+        if crew.world.first:
+            print(done.summary, flush=True)
         raise ValueError(
             "\n  ".join(
                 [
@@ -78,7 +92,7 @@ def run(arguments: Sequence[str]) -> str:
                 ]
             )
         )
-    return str(done)
+    return str(done) if crew.world.first else ""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -123,7 +137,16 @@ def _parser() -> argparse.ArgumentParser:
         "--batch",
         type=int,
         metavar="N",
-        help="slices at once (default: 16), or patches of a model of volumes (default: 2); fewer need less memory",
+        help="slices at once (default: 16), or patches of a model of volumes (default: 2); fewer need less memory. "
+        "A CPU takes one for each core at most",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes that do the cases (default: 1, on all cores); beside a GPU, threads that read and write. "
+        "The limit of memory is for all of them together",
     )
     parser.add_argument(
         "--trust",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,8 @@ from ringfence.hints import one_line
 if TYPE_CHECKING:
     from ringfence.weak.datasets import Layout, Source
     from ringfence.weak.prepared import Preparation
+    from ringfence.weak.prepared.needs import Needs
+    from ringfence.weak.ranks.cases import Crew
 
 HELP: Final = """usage: ringfence prepare LAYOUT SRC DST [options]
 
@@ -59,7 +62,11 @@ def run(arguments: Sequence[str]) -> str:
         require(package, "ringfence prepare", "train")
     own = {option.name: getattr(options, option.name) for option in layout.options}
     given = {name: value for name, value in own.items() if value is not None}
-    return _prepared(layout, layout.find(options.source, validation=options.validation, **given), options)
+    from ringfence.weak.ranks.cases import crew_of
+
+    with crew_of(options.workers) as crew:
+        found = layout.find(options.source, validation=options.validation, **given)
+        return _prepared(layout, found, options, crew)
 
 
 def _parser(name: str, layout: Layout) -> argparse.ArgumentParser:
@@ -86,6 +93,14 @@ def _parser(name: str, layout: Layout) -> argparse.ArgumentParser:
     parser.add_argument(
         "--validation", nargs="+", metavar="NAME", help="these cases, and no others, are for validation"
     )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes that do the cases (default: 1), with the limit of memory for all of them together; under "
+        "torchrun or srun each process takes its part. The files are the same",
+    )
     parser.add_argument("--skip-failures", action="store_true", help="finish without the cases that fail")
     for option in layout.options:
         parser.add_argument(
@@ -105,7 +120,7 @@ def _side(text: str) -> int:
     return value
 
 
-def _prepared(layout: Layout, source: Source, options: argparse.Namespace) -> str:
+def _prepared(layout: Layout, source: Source, options: argparse.Namespace, crew: Crew) -> str:
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -115,7 +130,8 @@ def _prepared(layout: Layout, source: Source, options: argparse.Namespace) -> st
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    silent = not (console.is_terminal and crew.world.first)
+    with Progress(*columns, console=console, transient=True, disable=silent) as bar:
         task = bar.add_task(escape(one_line(source.name)), total=len(source.cases))
         try:
             done = build.prepare_source(
@@ -125,12 +141,19 @@ def _prepared(layout: Layout, source: Source, options: argparse.Namespace) -> st
                 percentiles=tuple(options.percentiles) if options.percentiles else PERCENTILES,
                 skip_failures=options.skip_failures,
                 tell=lambda case: bar.update(task, advance=1, description=escape(one_line(case))),
+                before=_say,
+                crew=crew,
             )
         except KeyboardInterrupt:
             raise Interrupted(
                 f"What is ready in {options.out} is kept; the same command again does only what is missing"
             ) from None
-    return f"{done}\n{_next(done)}"
+    return f"{done}\n{_next(done)}" if crew.world.first else ""
+
+
+def _say(needs: Needs) -> None:
+    if needs.cases:
+        print(needs, file=sys.stderr, flush=True)
 
 
 def _next(done: Preparation) -> str:

@@ -45,6 +45,7 @@ def run(arguments: Sequence[str]) -> str:
         require(package, "ringfence train", "train")
     from ringfence.weak.experiments.train import train
     from ringfence.weak.networks.known import doubt
+    from ringfence.weak.ranks.world import world_of_environment
 
     try:
         model = train(settings, folder, resume=resume).model_file
@@ -52,6 +53,8 @@ def run(arguments: Sequence[str]) -> str:
         raise Interrupted(
             f"Every finished epoch is kept; go on with: ringfence train --out {quote(str(folder))} --resume"
         ) from None
+    if not world_of_environment().first:
+        raise SystemExit(0)  # rank 0 has said it
     own = settings.network.class_path
     trust = f" --trust {own}" if doubt(own, settings.network.init_args) else ""
     return (

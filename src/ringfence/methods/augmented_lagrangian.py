@@ -9,11 +9,13 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch import distributed as dist
 
 from ringfence.methods.admission import Call
 from ringfence.methods.base import Unpack
 from ringfence.methods.dual import DualMethod, DualOptions, Rates
 from ringfence.methods.multipliers import Multipliers, Shared
+from ringfence.methods.multipliers.exchange import reduced
 from ringfence.methods.multipliers.kinds import INEQUALITY, Kind, inner
 from ringfence.methods.schedule import Schedule, Starts
 from ringfence.methods.summed import Phi, summed
@@ -47,7 +49,7 @@ class AugmentedLagrangian(DualMethod):
         enough: to which share of the last step's a violation must fall for ρ to stay.
         tolerance: a violation up to this, in units of the residual, makes nothing grow.
         **options: initial, samples, shared, same_rows, multiplier, dual_optimiser, max_multiplier, restart,
-            process_group: see ``DualMethod``; weights, reduction, shapes, validate: see ``Method``.
+            process_group, sharded: see ``DualMethod``; weights, reduction, shapes, validate: see ``Method``.
     """
 
     def __init__(
@@ -152,6 +154,8 @@ class AugmentedLagrangian(DualMethod):
         for name, mean in means.items():
             violation = self._stores[name].kind.infeasibility(mean)
             worst = violation.max().item() if violation.numel() else 0.0
+            if self._stores[name].ranks > 1:  # this rank has only seen its own
+                (worst,) = reduced([worst], dist.ReduceOp.MAX, self._process_group)
             if worst > self.tolerance and worst >= self.enough * self._violations.get(name, math.inf):
                 stalled.append(name)
             self._violations[name] = worst

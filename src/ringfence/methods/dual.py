@@ -20,6 +20,7 @@ from ringfence.methods.by_name import ByName
 from ringfence.methods.dual_state import DualState
 from ringfence.methods.multipliers import Multipliers, ranks
 from ringfence.methods.multipliers.ascent import OptimiserFactory, RowOptimiser, ascend
+from ringfence.methods.multipliers.exchange import several
 from ringfence.methods.multipliers.kinds import EQUALITY, INEQUALITY, Kind
 from ringfence.methods.multipliers.whose import Whose
 from ringfence.numbers import not_negative, positive_number
@@ -41,6 +42,7 @@ class DualOptions(Options, total=False):
     max_multiplier: Rates
     restart: bool
     process_group: dist.ProcessGroup | None
+    sharded: bool
 
 
 class DualMethod(DualState):
@@ -54,8 +56,9 @@ class DualMethod(DualState):
     **What is seen.** Calls made in training mode with gradients enabled; the dual step costs no extra pass. It goes
     by the latest residual of each data point (the mean, where one stands in several rows of a call), or where λ is
     shared by the mean over everything since the last step. The paper's variant, a separate pass over the data, is
-    ``observe``: what it is given replaces what the calls saw. Between ranks the sums are added up, so every
-    rank holds the same λ; multipliers are float32 or wider and never follow ``.half()``.
+    ``observe``: what it is given replaces what the calls saw. Between ranks what was seen is added up, so every
+    rank holds the same λ (``sharded``: its own rows of them); multipliers are float32 or wider and never follow
+    ``.half()``.
 
     Args:
         dual_lr: the rate of plain ascent, >= 0; by constraint name, if you like. 1 unless given.
@@ -73,6 +76,10 @@ class DualMethod(DualState):
         max_multiplier: |λ| never exceeds it; by constraint name, if you like.
         restart: whether λ falls back to 0 as soon as its constraint holds at a dual step.
         process_group: the ranks that train together; all of them unless given.
+        sharded: with ``samples``: rank r of R keeps the rows of data points r, r + R, r + 2R, ... and no others,
+            so that memory falls with the ranks. A call asks the other ranks for the rows of its batch, so all of
+            them must call the fence, ``duals``, ``summary`` and ``state_dict`` together and equally often; a rank
+            without data calls with zero rows.
         **options: weights, reduction, shapes, validate: as for every method, see ``Method``.
     """
 
@@ -89,6 +96,7 @@ class DualMethod(DualState):
         max_multiplier: Rates = math.inf,
         restart: bool = False,
         process_group: dist.ProcessGroup | None = None,
+        sharded: bool = False,
         **options: Unpack[Options],
     ) -> None:
         if dual_lr is not None and dual_optimiser is not None:
@@ -107,7 +115,7 @@ class DualMethod(DualState):
         first.require_at_most(self._highest)
         super().__init__(
             first,
-            Whose(samples, shared, same_rows, multiplier),
+            Whose(samples, shared, same_rows, multiplier, sharded),
             None if dual_optimiser is None else ByName("dual_optimiser", dual_optimiser, _factory),
             process_group,
             **options,
@@ -197,7 +205,7 @@ class DualMethod(DualState):
     def _dual_step(self) -> dict[str, Tensor]:
         """Move every λ that something was seen of; the mean residuals it went by."""
         seen = any(store.seen for store in self._stores.values())
-        if ranks.several(self._process_group):
+        if several(self._process_group):
             seen = self._agree(seen)
         means = {}
         if seen:
@@ -264,7 +272,7 @@ class DualMethod(DualState):
 
     def _discard(self, fault: ValueError) -> None:
         """A fault on one rank is everybody's, and the others are waiting for this one."""
-        if ranks.several(self._process_group):
+        if several(self._process_group):
             self._agree(False, str(fault))
         self._forget()
 

@@ -16,9 +16,11 @@ from ringfence.checks import Check, batched
 from ringfence.methods.admission import Call
 from ringfence.methods.base import Method, Options, Unpack
 from ringfence.methods.by_name import ByName
-from ringfence.methods.multipliers import Multipliers, Network
+from ringfence.methods.multipliers import Multipliers, Network, Sharded
 from ringfence.methods.multipliers.ascent import OptimiserFactory, RowOptimiser
+from ringfence.methods.multipliers.exchange import place, reduced
 from ringfence.methods.multipliers.kinds import INEQUALITY, Kind, kind_of
+from ringfence.methods.multipliers.shards import fetch, own_rows, whole_tables
 from ringfence.methods.multipliers.whose import MultiplierView, Whose, unfit
 from ringfence.residuals import Constraint, Residual
 
@@ -60,7 +62,7 @@ class DualState(Method):
 
     @property
     def multipliers(self) -> MultiplierView:
-        """λ as stored, by name. It is live: a dual step changes it, and so may you."""
+        """λ as stored, by name. It is live: a dual step changes it, and so may you. Sharded, it is this rank's."""
         return MultiplierView(self._stores)
 
     @property
@@ -78,11 +80,23 @@ class DualState(Method):
         return self
 
     def summary(self) -> dict[str, float]:
-        """Mean and largest |λ| of each constraint, of those that had a dual step: padding has none."""
+        """Mean and largest |λ| of each constraint, of those that had a dual step: padding has none.
+
+        Of sharded multipliers over all ranks, which take part together.
+        """
         summary = {}
         for name, store in sorted(self._stores.items()):
             used = store.used().abs()
-            if used.numel():
+            if isinstance(store, Sharded):
+                mine = [used.sum(dtype=torch.float64).item(), float(used.numel())]
+                total, count = reduced(mine, dist.ReduceOp.SUM, self._process_group)
+                largest = reduced(
+                    [used.max().item() if used.numel() else 0.0], dist.ReduceOp.MAX, self._process_group
+                )
+                if count:
+                    summary[f"mean_multiplier/{name}"] = total / count
+                    summary[f"max_multiplier/{name}"] = largest[0]
+            elif used.numel():
                 summary[f"mean_multiplier/{name}"] = used.mean().item()
                 summary[f"max_multiplier/{name}"] = used.max().item()
         return summary
@@ -142,6 +156,30 @@ class DualState(Method):
         shapes = {name: (residual.f.shape, _has_rows(residual)) for name, residual in residuals.items()}
         return self.whose.checks(type(self).__name__, index, shapes)
 
+    def _loss(self, call: Call) -> Tensor:
+        self._fetch(call)
+        return super()._loss(call)
+
+    def _duals(self, call: Call) -> dict[str, Tensor]:
+        self._fetch(call)
+        return super()._duals(call)
+
+    def _fetch(self, call: Call) -> None:
+        """Get the rows of sharded multipliers from the ranks that keep them."""
+        if not self.whose.sharded or call.index is None:
+            return
+        stores = [self._stores[name] for name in call.residuals if self._stores[name].has_rows]
+        ranks = place(self._process_group)[1]
+        if any(store.ranks != ranks for store in stores):
+            raise ValueError(
+                f"the multipliers were spread over {stores[0].ranks} rank(s), and now there are {ranks}: begin the "
+                "process group before the first call of the fence and before load_state_dict"
+            )
+        shards = [store for store in stores if isinstance(store, Sharded)]
+        if shards:
+            with torch.no_grad():
+                fetch(shards, call.index, self._process_group)
+
     # Making and dropping them
 
     def _store_like(self, name: str, layout: Mapping[str, Any]) -> Multipliers:
@@ -150,7 +188,15 @@ class DualState(Method):
 
     def _store(self, name: str, kind: Kind, pair: bool, has_rows: bool) -> Multipliers:
         """A place for the multipliers of a constraint; see ``Whose.store``."""
-        return self.whose.store(name, kind, pair, has_rows, self._initial[name], self._network_optimiser(name))
+        return self.whose.store(
+            name,
+            kind,
+            pair,
+            has_rows,
+            self._initial[name],
+            self._network_optimiser(name),
+            place(self._process_group) if self.whose.sharded else (0, 1),
+        )
 
     def _optimiser(self, name: str) -> RowOptimiser:
         assert self._make_optimiser is not None  # noqa: S101
@@ -203,6 +249,36 @@ class DualState(Method):
             found |= {f"optimiser/{what}.{name}": tensor for what, tensor in optimiser.tensors().items()}
         return found
 
+    def _saved(self) -> dict[str, Tensor]:
+        """Of sharded multipliers rank 0 has all rows; all ranks take part, and the others get none of them."""
+        shards = {name: store for name, store in self._stores.items() if isinstance(store, Sharded)}
+        saved = super()._saved()
+        if not shards:
+            return saved
+        mine = {key: one for key, one in saved.items() if one.ndim and key.partition(".")[2] in shards}
+        for key in mine:
+            del saved[key]
+        mine = {key: one for key, one in mine.items() if not key.startswith("seen/")}
+        for name, store in sorted(shards.items()):
+            if reduced([float(store.seen)], dist.ReduceOp.MAX, self._process_group)[0]:
+                seen = store.seen_by_owner(self._process_group)
+                mine |= {f"{what}.{name}": table for what, table in seen.items()}
+        assert self.whose.samples is not None  # noqa: S101
+        return saved | whole_tables(mine, self.whose.samples, self._process_group)
+
+    def _taken(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        rank, ranks = place(self._process_group)
+        if not self.whose.sharded or ranks == 1:
+            return super()._taken(header, tensors)
+        spread = {name for name, layout in header["stores"].items() if layout["has_rows"]}
+        for name in spread:
+            if name in self._stores and self._stores[name].ranks != ranks:  # of a process that was alone
+                del self._stores[name]
+        return {
+            key: own_rows(one.detach(), rank, ranks) if key.partition(".")[2] in spread else one.detach().clone()
+            for key, one in tensors.items()
+        }
+
     def _refusal(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
         if header["whose"] != self.whose.code:
             return f"the state's multipliers are kept by {header['whose']}, this method's by {self.whose.code}"
@@ -210,7 +286,8 @@ class DualState(Method):
             saved, known = tensors.get(f"multipliers.{name}"), self._stores.get(name)
             if saved is None:
                 if layout["kept"] != Network.code:
-                    return f"the state lacks the multipliers of {name}"
+                    sharded = "; sharded, they are all in rank 0's" if self.whose.sharded else ""
+                    return f"the state lacks the multipliers of {name}{sharded}"
                 continue
             if known is not None:
                 live = {"kept": known.code, "kind": known.kind.code, "pair": known.pair, "has_rows": known.has_rows}

@@ -22,7 +22,7 @@ class Lagrangian(DualMethod):
     Args:
         dual_lr: the dual learning rate, >= 0; by constraint name, if you like. 1 unless given.
         **options: initial, samples, shared, same_rows, multiplier, dual_optimiser, max_multiplier, restart,
-            process_group: see ``DualMethod``; weights, reduction, shapes, validate: see ``Method``.
+            process_group, sharded: see ``DualMethod``; weights, reduction, shapes, validate: see ``Method``.
     """
 
     def __init__(self, dual_lr: Rates | None = None, **options: Unpack[DualOptions]) -> None:

@@ -6,10 +6,11 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch import distributed as dist
 
 from ringfence.methods.base import Unpack
 from ringfence.methods.dual import DualMethod, DualOptions, Rates
-from ringfence.methods.multipliers import ranks
+from ringfence.methods.multipliers.exchange import reduced, several
 from ringfence.methods.multipliers.kinds import INEQUALITY, Kind
 from ringfence.numbers import not_negative
 from ringfence.residuals import Residual
@@ -34,7 +35,7 @@ class ReLULagrangian(DualMethod):
         warmup: calls of ``step()`` before the first interval begins; λ is ``initial`` then. (``observe()`` and then
             ``step()`` takes a dual step whatever the interval.)
         **options: initial, samples, shared, same_rows, multiplier, dual_optimiser, max_multiplier, restart,
-            process_group: see ``DualMethod``; weights, reduction, shapes, validate: see ``Method``.
+            process_group, sharded: see ``DualMethod``; weights, reduction, shapes, validate: see ``Method``.
     """
 
     def __init__(
@@ -79,8 +80,8 @@ class ReLULagrangian(DualMethod):
 
     def _advance(self) -> None:
         observing = self._observing
-        if ranks.several(self._process_group):  # one rank that observes is enough: they step together
-            observing = any(ranks.gathered(observing, self._process_group))
+        if several(self._process_group):  # one rank that observes is enough: they step together
+            observing = bool(reduced([float(observing)], dist.ReduceOp.MAX, self._process_group)[0])
         if observing:
             self._dual_step()
             return

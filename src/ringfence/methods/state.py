@@ -59,9 +59,8 @@ class Remembering(nn.Module, ABC):
         destination[prefix + HEADER] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         for name, number in self._numbers().items():
             destination[prefix + name] = torch.tensor(number, dtype=torch.float64)
-        for name, tensor in self._tensors().items():
-            # a copy: training goes on while the caller still holds the state
-            destination[prefix + name] = tensor.detach().clone()
+        for name, tensor in self._saved().items():
+            destination[prefix + name] = tensor
 
     def _load_from_state_dict(
         self,
@@ -100,7 +99,15 @@ class Remembering(nn.Module, ABC):
         if refusal is not None:
             error_msgs.append(refusal)
             return
-        self._restore(header, numbers, {name: tensor.detach().clone() for name, tensor in mine.items()})
+        self._restore(header, numbers, self._taken(header, mine))
+
+    def _saved(self) -> dict[str, Tensor]:
+        """``_tensors`` as a state holds them: copies, since training goes on while the caller still has it."""
+        return {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
+
+    def _taken(self, header: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A state's tensors as ``_restore`` takes them: copies, since the caller may go on with them."""
+        return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Remembering:
         nn.Module._apply(self, fn, recurse)

@@ -3,40 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar, final
+from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor
 
-from ringfence.barrier import computing_dtype
 from ringfence.numbers import positive_number
-from ringfence.segmentation.boxes import checked_boxes, checked_margin, covered, places_within
+from ringfence.segmentation.boxes import checked_boxes, checked_margin
+from ringfence.segmentation.fused import MOST_OBJECTS, FusedSums, fused_sums
 from ringfence.segmentation.neighbours import boundary_length
-from ringfence.segmentation.running import RunningSums
+from ringfence.segmentation.plain import PlainSums, centroid_of, probability_map
 from ringfence.segmentation.slanted import slanted_strips
-from ringfence.segmentation.strips import Strips, checked_width, straight_strips
+from ringfence.segmentation.strips import Strips, checked_width
 
 T = TypeVar("T")
-
-ALMOST_NOTHING: Final = 1e-6
-"""Pixels: added to the size where a centroid divides by it, so that an empty map has its centroid in the middle."""
 
 
 @final
 class Region:
     """V = Σ_p s_p and C = Σ_p s_p c_p / Σ_p s_p, with s = softmax(logits / temperature) and c_p pixel coordinates.
 
-    One softmax serves everything, and size and centroid need nothing of it but its sums along each axis. Sums are
-    in float32 (float64 for float64 logits) whatever the logits are, under autocast as well.
+    One softmax serves everything, and most measures need nothing of it but its sums along each axis. Sums are
+    in float32 (float64 for float64 logits) whatever the logits are, under autocast as well. On a GPU they come from
+    one kernel that reads the logits once, and their gradient from another; the map s itself is never stored, unless
+    somebody asks for it.
 
     Args:
         logits: ``[batch, channels, *space]``, space of one, two or three axes. A single channel is taken as the
             foreground's logit (a sigmoid), and is class 0.
         classes: the channels to measure; default: all but the first, the background.
         temperature: > 0; below 1 sharpens. (The paper's authors multiply logits by 5: temperature 0.2.)
+        boxes: those that will be asked for, as in ``outside``, if known by now: on a GPU they are then measured in
+            the same pass as all else. Any others can be asked for just as well.
     """
 
-    def __init__(self, logits: Tensor, classes: Sequence[int] | None = None, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        logits: Tensor,
+        classes: Sequence[int] | None = None,
+        temperature: float = 1.0,
+        boxes: Tensor | None = None,
+    ) -> None:
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
             kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
             raise TypeError(f"logits must be a floating-point tensor, got {kind}")
@@ -46,35 +53,49 @@ class Region:
                 f"got {list(logits.shape)}"
             )
         self.classes = _checked_classes(classes, logits.shape[1])
-        scaled = logits.to(computing_dtype(logits.dtype))
-        if positive_number("temperature", temperature) != 1.0:  # a pass over the logits saved
-            scaled = scaled / temperature
-        if logits.shape[1] == 1:
-            self.probabilities = scaled.sigmoid()
-        else:
-            self.probabilities = _chosen(scaled.softmax(dim=1), self.classes)
+        self._logits, self._temperature = logits, positive_number("temperature", temperature)
         self._known: dict[str, Any] = {}
-        self._running = RunningSums(self.probabilities)  # of what is asked for, once it is
+        known = None if boxes is None else _each(checked_boxes(boxes, self.shape))
+        self._fused = fused_sums(logits, self.classes, self._temperature, known)
+
+    @property
+    def shape(self) -> torch.Size:
+        """``[batch, classes, *space]``."""
+        return torch.Size((self._logits.shape[0], len(self.classes), *self._logits.shape[2:]))
+
+    @property
+    def probabilities(self) -> Tensor:
+        """s, of the measured classes: ``[batch, classes, *space]``, made when it is first asked for."""
+        return self._plain.maps
+
+    @property
+    def _plain(self) -> PlainSums:
+        return self._once(
+            "plain", lambda: PlainSums(probability_map(self._logits, self.classes, self._temperature))
+        )
 
     @property
     def axes(self) -> int:
         """How many axes space has."""
-        return self.probabilities.ndim - 2
+        return self._logits.ndim - 2
 
     @property
     def sums(self) -> tuple[Tensor, ...]:
         """For each axis, the map summed over all the others: ``[batch, classes, length of the axis]``."""
-        return self._once("sums", lambda: tuple(self._summed_but(axis, None) for axis in range(self.axes)))
+        return self._once("sums", lambda: self._plain.sums if self._fused is None else self._fused.sums)
 
     @property
     def size(self) -> Tensor:
         """V, in pixels: ``[batch, classes]``."""
-        return self._once("size", lambda: self.sums[0].sum(dim=-1))
+        return self._once("size", lambda: self.sums[0].sum(dim=-1) if self._fused is None else self._fused.size)
 
     @property
     def centroid(self) -> Tensor:
         """C, in pixel indices: ``[batch, classes, axes]``; the middle of the image for an empty map."""
-        return self._once("centroid", lambda: _centroid(self.sums, self.size))
+        return self._once(
+            "centroid",
+            lambda: centroid_of(self.sums, self.size) if self._fused is None else self._fused.centroid,
+        )
 
     @property
     def boundary(self) -> Tensor:
@@ -89,20 +110,8 @@ class Region:
                 box if start = stop. Or several boxes of a class, ``[batch, classes, objects, axes, 2]``, of which
                 some may be empty and some overlap.
         """
-        checked_boxes(boxes, self.probabilities.shape)
-        if _several(boxes):
-            free = ~covered(boxes, self.probabilities.shape[2:])
-            return (self.probabilities * free).flatten(2).sum(dim=-1)
-        inside = self._inside(_first_of(boxes))
-        rest, total = self.probabilities, torch.zeros_like(self.size)
-        # Axis by axis, what lies beyond the box along it: a sum of positive terms, where size minus inside would
-        # cancel to noise, perhaps negative, just when the constraint is nearly met.
-        for axis in reversed(range(self.axes)):
-            within = _along_last(inside[axis], rest.ndim - 3)
-            beyond = rest * (1.0 - within)
-            total = total + beyond.flatten(2).sum(dim=-1)
-            rest = (rest * within).sum(dim=-1)
-        return total
+        each = _each(checked_boxes(boxes, self.shape))
+        return self._of(each).outside(each)
 
     def inside(self, boxes: Tensor) -> Tensor:
         """The probability mass within each box, in pixels: ``[batch, classes]`` or ``[batch, classes, objects]``.
@@ -110,13 +119,8 @@ class Region:
         Args:
             boxes: as for ``outside``; 0 for an empty one.
         """
-        checked_boxes(boxes, self.probabilities.shape)
-        if _several(boxes):
-            return self._running.within(boxes.long(), ()).to(self.probabilities.dtype)
-        rest = self.probabilities
-        for within in reversed(self._inside(_first_of(boxes))):
-            rest = (rest * _along_last(within, rest.ndim - 3)).sum(dim=-1)
-        return rest.view(boxes.shape[:-2])
+        each = _each(checked_boxes(boxes, self.shape))
+        return self._of(each).inside(each).view(boxes.shape[:-2])
 
     def sizes(self, boxes: Tensor) -> Tensor:
         """V_b, the mass in box b plus the mass outside all boxes of its class: ``[batch, classes, objects]``.
@@ -127,10 +131,10 @@ class Region:
             boxes: integers ``[batch, classes, objects, axes, 2]``, as for ``outside``; an empty one has
                 what is outside and no more.
         """
-        checked_boxes(boxes, self.probabilities.shape)
+        checked_boxes(boxes, self.shape)
         if boxes.ndim != 5:
             raise ValueError(f"sizes needs boxes [batch, classes, objects, axes, 2], got {list(boxes.shape)}")
-        if not _several(boxes):
+        if boxes.shape[2] == 1:
             return self.size.unsqueeze(-1)
         return self.inside(boxes) + self.outside(boxes).unsqueeze(-1)
 
@@ -146,17 +150,12 @@ class Region:
                 axis; there are no strips there, but those elsewhere go through all of the box.
         """
         width = checked_width(width)
-        checked_boxes(boxes, self.probabilities.shape)
+        checked_boxes(boxes, self.shape)
         if margin is not None:
-            checked_margin(margin, self.probabilities.shape)
-        if not _several(boxes):
-            inside = self._inside(_first_of(boxes))
-            along = [self._summed_but(axis, inside) for axis in range(self.axes)]
-            strips = straight_strips(along, _first_of(boxes), width, margin)
-            return strips if boxes.ndim == 4 else Strips(*(one.unsqueeze(2) for one in strips))
-        along = [self._running.within(boxes.long(), (axis,)) for axis in range(self.axes)]
-        along = [places.expand(-1, -1, boxes.shape[2], -1) for places in along]
-        return self._as_measured(straight_strips(along, boxes, width, margin))
+            checked_margin(margin, self.shape)
+        each = _each(boxes)
+        strips = self._of(each).strips(each, width, margin)
+        return strips if boxes.ndim == 5 else Strips(*(one.squeeze(2) for one in strips))
 
     def slanted_strips(self, boxes: Tensor, angle: float, width: int = 5, margin: Tensor | None = None) -> Strips:
         """The mass in strips of ``width`` lines across each box, which drift by tan(angle) per pixel.
@@ -173,11 +172,10 @@ class Region:
             margin: as for ``strips``: lines keep off both ends of the box along a.
         """
         width = checked_width(width)
-        checked_boxes(boxes, self.probabilities.shape)
+        checked_boxes(boxes, self.shape)
         if margin is not None:
-            checked_margin(margin, self.probabilities.shape)
-        each = boxes.long() if boxes.ndim == 5 else boxes.long().unsqueeze(2)
-        strips = self._as_measured(slanted_strips(self._running, each, angle, width, margin))
+            checked_margin(margin, self.shape)
+        strips = self._as_measured(slanted_strips(self._plain.running, _each(boxes), angle, width, margin))
         return strips if boxes.ndim == 5 else Strips(*(one.squeeze(2) for one in strips))
 
     def _once(self, name: str, compute: Callable[[], T]) -> T:
@@ -195,56 +193,14 @@ class Region:
         dtype = self.probabilities.dtype
         return Strips(strips.sums.to(dtype), strips.widths.to(dtype), strips.mask)
 
-    def _summed_but(self, axis: int, inside: list[Tensor] | None) -> Tensor:
-        """The map summed over every axis but one, over the inside of the boxes if given."""
-        rest = self.probabilities
-        for other in reversed(range(self.axes)):
-            if other == axis:
-                rest = rest.movedim(2 + axis, 2)  # out of the way of the sums still to come
-                continue
-            dimension = rest.ndim - 1
-            if inside is not None:
-                rest = rest * _along_last(inside[other], rest.ndim - 3)
-            rest = rest.sum(dim=dimension)
-        return rest
-
-    def _inside(self, boxes: Tensor) -> list[Tensor]:
-        """For each axis, 1 at the places within the box and 0 elsewhere: ``[batch, classes, length]``."""
-        space = self.probabilities.shape[2:]
-        return [places_within(boxes, axis, length).to(self.probabilities) for axis, length in enumerate(space)]
+    def _of(self, boxes: Tensor) -> PlainSums | FusedSums:
+        """What measures these boxes."""
+        return self._plain if self._fused is None or boxes.shape[2] > MOST_OBJECTS else self._fused
 
 
-def _centroid(sums: tuple[Tensor, ...], size: Tensor) -> Tensor:
-    size = size + ALMOST_NOTHING
-    places = []
-    for along in sums:
-        length = along.shape[-1]
-        middle = (length - 1) / 2
-        # measured from the middle: more exact, and 0 when there is nothing
-        offset = torch.arange(length, device=along.device, dtype=along.dtype) - middle
-        places.append(middle + (along * offset).sum(dim=-1) / size)
-    return torch.stack(places, dim=-1)
-
-
-def _several(boxes: Tensor) -> bool:
-    return boxes.ndim == 5 and boxes.shape[2] > 1
-
-
-def _first_of(boxes: Tensor) -> Tensor:
-    """The only box of each class, without an axis for objects."""
-    return boxes[:, :, 0] if boxes.ndim == 5 else boxes
-
-
-def _chosen(maps: Tensor, classes: tuple[int, ...]) -> Tensor:
-    first, last = classes[0], classes[-1]
-    if classes == tuple(range(first, last + 1)):
-        return maps[:, first : last + 1]  # a view
-    return torch.stack([maps[:, one] for one in classes], dim=1)  # a list as index would stall a GPU
-
-
-def _along_last(within: Tensor, between: int) -> Tensor:
-    """``[batch, classes, length]`` so that it multiplies the last axis, with ``between`` axes before it."""
-    return within.view(*within.shape[:2], *[1] * between, within.shape[-1])
+def _each(boxes: Tensor) -> Tensor:
+    """int64, with an axis for the objects of a class."""
+    return (boxes if boxes.ndim == 5 else boxes.unsqueeze(2)).long()
 
 
 def _checked_classes(classes: Sequence[int] | None, channels: int) -> tuple[int, ...]:

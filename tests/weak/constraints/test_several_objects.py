@@ -18,6 +18,7 @@ from ringfence.weak.prepared.prepared_set import PreparedSet
 from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.training.augmentation import Augmentation
+from ringfence.weak.training.patches import Patches
 from ringfence.weak.training.settings import AugmentSettings
 
 ALL = {
@@ -93,7 +94,8 @@ def test_cases_with_fewer_objects_are_asked_as_much(prepared: PreparedSet, patch
     still = {"scale": 0.0, "intensity": 0.0, "bias": 0.0, "noise": 0.0}
     asked = dict.fromkeys(task.constraints, 0)
     for _ in range(8):
-        seen = Augmentation(AugmentSettings(shift=0.2, **still), task.constraints, patch)(task.train)
+        rows = task.train if patch is None else Patches(patch, task.constraints)(task.train)
+        seen = Augmentation(AugmentSettings(shift=0.2, **still), task.constraints)(rows)
         for name, there in check(task, seen).items():
             asked[name] += int(there.sum())
     assert min(asked.values()) > 5, asked

@@ -18,6 +18,7 @@ from ringfence import weak
 from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.registry import kinds
 from ringfence.weak.training.augmentation import Augmentation
+from ringfence.weak.training.patches import Patches
 from ringfence.weak.training.settings import AugmentSettings
 
 PROMISE12 = Path(os.environ.get("RINGFENCE_PROMISE12", Path(__file__).parents[4] / "shared" / "data" / "promise12"))
@@ -92,12 +93,9 @@ def moved(batch: dict[str, Tensor], constraints: dict[str, Constraint], times: i
     settings = AugmentSettings(flip=flips, shift=0.3, scale=0.0, **still)
     unmoved = AugmentSettings(flip=[], shift=0.0, scale=0.0, **still)
     window = [length * 2 // 3 for length in space]
-    ways = [
-        Augmentation(settings, constraints),
-        Augmentation(unmoved, constraints, window),
-        Augmentation(settings, constraints, window),
-    ]
-    return [batch, *(way(batch) for way in ways for _ in range(times))]
+    ways, patches = [Augmentation(one, constraints) for one in (settings, unmoved)], Patches(window, constraints)
+    whole = [ways[0](batch) for _ in range(times)]
+    return [batch, *whole, *(way(patches(batch)) for way in reversed(ways) for _ in range(times))]
 
 
 def check_truth(

@@ -53,7 +53,7 @@ def test_interrupted_and_gone_on_with(download: Path, tmp_path: Path, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(np, "savez_compressed", torn)
+        patched.setattr(np, "savez", torn)
         with pytest.raises(KeyboardInterrupt):
             prepare_source(find_promise12(download), tmp_path / "dst", size=SIZE)
     assert sorted(content(tmp_path / "dst")) == ["Case01.npz", "Case02.npz", SOURCES]

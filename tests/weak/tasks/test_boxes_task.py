@@ -23,6 +23,7 @@ from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.augmentation import Augmentation
+from ringfence.weak.training.patches import Patches
 from ringfence.weak.training.settings import AugmentSettings
 
 BOX: dict[str, Any] = {"strips": {}, "outside": {}, "box_size": {}}
@@ -49,8 +50,9 @@ def test_true_masks_satisfy_every_constraint(tmp_path: Path, patch: list[int] | 
     }
     asked |= {"separation": {"first": "class 1", "second": "class 2"}}
     task = task_of(tmp_path, asked, patch=patch)
-    still = Augmentation(AugmentSettings(scale=0.0), task.constraints, patch)  # scaling: a strip may lose a pixel
-    for batch in [task.validation, *(still(task.train) for _ in range(5))]:
+    still = Augmentation(AugmentSettings(scale=0.0), task.constraints)  # scaling: a strip may lose a pixel
+    cut = Patches(patch, task.constraints) if patch else dict
+    for batch in [task.validation, *(still(cut(task.train)) for _ in range(5))]:
         residuals = task.measure("pixels")(certain(batch["mask"]), batch)
         assert tuple(residuals) == tuple(asked)
         for name, residual in residuals.items():

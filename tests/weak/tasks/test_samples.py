@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from prepared_sets import make_prepared
 from ringfence.weak.constraints.registry import make_constraints
-from ringfence.weak.tasks.samples import Reader, check_memory, joined, padded
+from ringfence.weak.tasks.samples import Patch, Reader, joined, padded
+from ringfence.weak.tasks.windows import cut
 
 
 def test_fewer_objects_are_filled_up_with_empty_boxes_that_are_whole() -> None:
@@ -30,6 +34,25 @@ def test_padding_is_after_the_end_of_every_axis() -> None:
     assert filled.shape == (1, 2, 3, 3, 6)
     assert torch.equal(filled[..., :2, :3, :4], volume)
     assert int(filled.sum()) == 2 * 2 * 3 * 4
+
+
+@given(
+    space=st.tuples(*[st.integers(1, 6)] * 3),
+    start=st.tuples(*[st.integers(0, 7)] * 3),
+    size=st.tuples(*[st.integers(1, 8)] * 3),
+    channels=st.integers(0, 3),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_window_is_filled_up_after_the_end_of_every_axis(
+    space: Patch, start: Patch, size: Patch, channels: int
+) -> None:
+    between = (channels,) if channels else ()
+    array = np.random.default_rng(0).integers(1, 255, (space[0], *between, *space[1:]), np.uint8)
+    window = np.zeros((size[0], *between, *size[1:]), np.uint8)
+    cut(array, start, window)
+    filled = np.pad(array, [(0, 16)] + [(0, 0)] * len(between) + [(0, 16)] * 2)
+    here = [slice(first, first + length) for first, length in zip(start, size, strict=True)]
+    assert np.array_equal(window, filled[here[0]][..., here[1], here[2]])
 
 
 def test_slices_and_volumes_are_the_same_voxels(tmp_path: Path) -> None:
@@ -73,12 +96,3 @@ def test_tiles_are_beside_each_other_with_what_they_hold_of_the_boxes(
                 assert tiles["box"][number, 0, 0].tolist() == ([[0, 0]] * 3 if gone else inside)
                 number += 1
     assert int(tiles["judged"].sum()) == 6 * 24 * 20
-
-
-def test_a_set_that_memory_cannot_hold_is_refused(tmp_path: Path) -> None:
-    prepared = make_prepared(tmp_path, cases=4, shape=(6, 24, 20), classes=2, channels=3)
-    needed = 2 * 4 * 6 * 24 * 20 * (3 + 2)
-    check_memory(prepared, free=needed)
-    with pytest.raises(ValueError, match=r"needs about 0.0 GB of memory to train on.*smaller --size"):
-        check_memory(prepared, free=needed - 1)
-    check_memory(prepared)

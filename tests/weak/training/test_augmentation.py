@@ -10,8 +10,9 @@ from ringfence.weak.annotations.from_masks import boxes_from_masks
 from ringfence.weak.constraints.centroid import Centroid
 from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.size import Size
-from ringfence.weak.training.augmentation import Augmentation, augmented, cropped
+from ringfence.weak.training.augmentation import Augmentation, augmented
 from ringfence.weak.training.data import Batch
+from ringfence.weak.training.patches import Patches
 from ringfence.weak.training.settings import AugmentSettings
 
 EVEN: dict[str, float] = {"intensity": 0.0, "bias": 0.0, "noise": 0.0}
@@ -118,7 +119,7 @@ def test_patches_are_windows_with_what_is_left_of_the_boxes(size: tuple[int, int
     torch.manual_seed(4)
     volume = blobs(50, (12, 20, 16))
     tagged = volume | {"image": torch.arange(12 * 20 * 16).view(1, 1, 12, 20, 16).expand(50, 1, -1, -1, -1)}
-    seen = cropped(tagged, NONE, size)
+    seen = Patches(size, NONE)(tagged)
     assert seen["image"].shape == (50, 1, *size)
     for row in range(50):
         whole = torch.arange(12 * 20 * 16).view(12, 20, 16)
@@ -174,29 +175,18 @@ def test_windows_are_mostly_where_boxes_are() -> None:
         "whole": torch.ones(rows, 1, 2, 2, dtype=torch.bool),
         "margin": torch.zeros(rows, 2).long(),
     }
-    seen = cropped(batch, NONE, (8, 8))["box"]
+    seen = Patches((8, 8), NONE)(batch)["box"]
     hit = (seen[:, 0, 0, :, 1] > seen[:, 0, 0, :, 0]).all(dim=-1).float().mean()
     by_chance = (5 / 33) ** 2  # starts 0 to 4 of 0 to 32 along each axis
     assert float(hit) == pytest.approx(2 / 3 + by_chance / 3, abs=0.05)
     empty = batch | {"box": 0 * box, "image": torch.arange(1600).view(1, 1, 40, 40).expand(rows, -1, -1, -1)}
-    first = cropped(empty, NONE, (8, 8))["image"][:, 0, 0, 0]
+    first = Patches((8, 8), NONE)(empty)["image"][:, 0, 0, 0]
     for start in (first // 40, first % 40):
         assert (int(start.min()), int(start.max())) == (0, 32)
         assert float(start.float().mean()) == pytest.approx(16.0, abs=1.2)
-    bare = cropped({"image": empty["image"]}, NONE, (40, 8))
+    bare = Patches((40, 8), NONE)({"image": empty["image"]})
     assert bare["image"].shape == (rows, 1, 40, 8)
     assert set(bare) == {"image"}
-
-
-def test_a_patch_is_cut_first() -> None:
-    batch = blobs(6, (12, 20, 16))
-    torch.manual_seed(1)
-    both = Augmentation(AugmentSettings(), NONE, (6, 10, 12))(batch)
-    torch.manual_seed(1)
-    expected = augmented(cropped(batch, NONE, (6, 10, 12)), NONE, AugmentSettings())
-    assert both["image"].shape == (6, 1, 6, 10, 12)
-    for name, tensor in expected.items():
-        assert torch.equal(both[name], tensor), name
 
 
 def test_half_precision_does_not_move_masks_off_their_boxes() -> None:

@@ -195,7 +195,7 @@ def test_ones_own_loader_and_trainer_do_as_well(tmp_path: Path) -> None:
     assert float(fence.multipliers["size"].max()) > 0.0  # it was stepped
     data = SegmentationData(TASK, batch_size=3)
     ordered = data.train_dataloader()
-    ordered._seed = None
+    ordered.order = replace(ordered.order, seed=None)
     data.train_dataloader = lambda: ordered
     ours = trained(tmp_path, rf.Lagrangian(0.1, samples=6, reduction="batchmean"), datamodule=data)
     assert ours == pytest.approx(found, rel=1e-4, nan_ok=True)

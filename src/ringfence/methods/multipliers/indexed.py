@@ -9,6 +9,8 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
+from ringfence.methods.multipliers.exchange import Rows, no_rows
+from ringfence.methods.multipliers.fingerprint import fingerprint
 from ringfence.methods.multipliers.kinds import INEQUALITY, Kind
 from ringfence.methods.multipliers.store import (
     Climb,
@@ -30,7 +32,8 @@ class Indexed(Multipliers):
     """λ of shape ``[data points, *row]``; the table grows as indices appear, or has ``samples`` rows at once.
 
     Of each data point the latest call counts; a data point that stands in several rows of one call counts with
-    their mean. A step touches the rows that were seen and no others, so its cost does not depend on the table.
+    their mean. A step touches the rows that were seen and no others, so its cost does not depend on the table; nor
+    does what ranks send each other.
     """
 
     code = "sample"
@@ -46,6 +49,8 @@ class Indexed(Multipliers):
         self._seen: list[Tensor] = []  # the rows of each call since the last step
         self._many = 0  # how many these are
         self._last: tuple[Tensor, Tensor] | None = None  # the only call since then, if its rows are few
+        self._news: Rows | None = None  # what all ranks saw, in place of all this
+        self._print: tuple[int, Tensor] | None = None  # the table's version, and its fingerprint then
 
     def __str__(self) -> str:
         return (
@@ -93,7 +98,9 @@ class Indexed(Multipliers):
             require_sensible(self.name, rows, math.prod(table.shape[1:]))
             longer = first(table, (max(rows, 2 * len(table), 16), *table.shape[1:]), self.initial)
             longer[: self._rows] = self.value
+            printed = self._known_print()
             self._table = longer
+            self._remember_print(printed)
         self._rows = rows
 
     def rows(self, v: Tensor, index: Tensor | None) -> Tensor:
@@ -144,12 +151,15 @@ class Indexed(Multipliers):
     @property
     def seen(self) -> bool:
         """Whether there was a call."""
-        return self._last is not None or bool(self._seen)
+        return self._last is not None or bool(self._seen) or self._news is not None
 
     def step(self, climb: Climb) -> Tensor:
         """The rows that were seen move."""
         table = self._table
         assert table is not None  # noqa: S101
+        if self._news is not None:
+            return self._step_together(table, self._news, climb)
+        self._print = None  # between ranks alone it is kept up to date
         if self._last is not None:
             rows, mean = self._last
             if _distinct(rows):
@@ -170,6 +180,21 @@ class Indexed(Multipliers):
         seen = self.kind.where_seen(there.expand_as(mean))
         self._move(table, rows, before, mean, seen, climb, there)
         self.forget()
+        return mean
+
+    def _step_together(self, table: Tensor, news: Rows, climb: Climb) -> Tensor:
+        """The rows that any rank saw move, each once."""
+        before = table.index_select(0, news.which)
+        mean = news.sums / news.counts.clamp(min=1.0)
+        seen = self.kind.where_seen(news.counts.expand_as(mean))
+        printed = self._known_print()
+        if printed is not None:
+            printed = printed - fingerprint(before, self.initial, news.which)
+        self._move(table, news.which, before, mean, seen, climb, news.counts)
+        if printed is not None:
+            after = table.index_select(0, news.which)
+            self._remember_print(printed + fingerprint(after, self.initial, news.which))
+        self._news = None
         return mean
 
     def _move(
@@ -213,7 +238,7 @@ class Indexed(Multipliers):
 
     def forget(self) -> None:
         """Drop what was seen."""
-        self._last = None
+        self._last = self._news = None
         if self._seen and self._sum is not None and self._count is not None:
             rows = torch.cat(self._seen)
             self._sum.index_fill_(0, rows, 0.0)
@@ -227,6 +252,49 @@ class Indexed(Multipliers):
         met = lengthened(self._met, self._rows)[: self._rows]
         met = met.expand(self.kind.residual_shape(self.value.shape))
         return self.value[met[..., 0] if met.ndim > self.value.ndim else met]
+
+    # Between ranks: the rows that were seen, or, where most were, whole tables
+
+    def news(self) -> Rows:
+        """What was seen since the last step, each row once."""
+        table = self._table
+        assert table is not None  # noqa: S101
+        if self._last is not None and _distinct(self._last[0]):
+            rows, v = self._last
+            return Rows(rows, v.to(table.dtype), table.new_ones(len(rows), *[1] * (v.ndim - 1)))
+        self._settle()
+        if not self._seen:
+            return no_rows(self.no_residual())
+        total, count = self._room(ragged=False)
+        rows = torch.cat(self._seen).unique()
+        return Rows(rows, total.index_select(0, rows), count.index_select(0, rows))
+
+    def take_news(self, news: Rows) -> None:
+        """Replace what was seen by what all ranks saw."""
+        self.forget()
+        self._news = news
+
+    def no_residual(self) -> Tensor:
+        """``[0, *residual]``, of the table's dtype and where it is."""
+        assert self._table is not None  # noqa: S101
+        return self._table.new_zeros(0, *self.kind.residual_shape(self._table.shape)[1:])
+
+    def fingerprint(self) -> Tensor:
+        """Of the whole table, unless only our own steps have changed it since the last time."""
+        known = self._known_print()
+        if known is None:
+            known = fingerprint(self.value, self.initial)
+            self._remember_print(known)
+        return known
+
+    def _known_print(self) -> Tensor | None:
+        if self._print is None or self._table is None or self._print[0] != version(self._table):
+            return None
+        return self._print[1]
+
+    def _remember_print(self, printed: Tensor | None) -> None:
+        changes = None if self._table is None else version(self._table)
+        self._print = None if printed is None or changes is None else (changes, printed)
 
     def sums(self) -> list[Tensor]:
         """Of every row in use."""
@@ -252,7 +320,7 @@ class Indexed(Multipliers):
 
     def _trim(self) -> None:
         """What was seen of another table is of no use."""
-        self._sum = self._count = self._met = self._last = None
+        self._sum = self._count = self._met = self._last = self._news = self._print = None
         self._seen, self._many = [], 0
 
     def tensors(self) -> dict[str, Tensor]:
@@ -278,6 +346,11 @@ class Indexed(Multipliers):
             self._sum, self._count = tensors["sums"], tensors["counts"]
             self._seen = [(self._count > 0).reshape(self._rows, -1).any(dim=1).nonzero()[:, 0]]
             self._many = len(self._seen[0])
+
+
+def version(table: Tensor) -> int | None:
+    """How often a tensor was changed in place; None where torch does not count."""
+    return None if table.is_inference() else table._version
 
 
 def _distinct(rows: Tensor) -> bool:

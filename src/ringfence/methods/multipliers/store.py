@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 import torch
 from torch import Tensor
 
+from ringfence.methods.multipliers.fingerprint import fingerprint
 from ringfence.methods.multipliers.kinds import Kind
 from ringfence.residuals import Residual
 
@@ -37,6 +38,9 @@ class Multipliers(ABC):
 
     has_rows = True
     """Whether its residuals have rows, or are one number for the whole call."""
+
+    ranks = 1
+    """Over how many processes λ is spread; 1 where each has all of it."""
 
     def __init__(self, name: str, kind: Kind, pair: bool, initial: float) -> None:
         self.name, self.kind, self.pair, self.initial = name, kind, pair, initial
@@ -116,6 +120,10 @@ class Multipliers(ABC):
     def size(self) -> list[int]:
         """What must be the same on all ranks before sums are added."""
         return list(self.value.shape)
+
+    def fingerprint(self) -> Tensor:
+        """An int64 that is the same on all ranks as long as λ is."""
+        return fingerprint(self.value, self.initial)
 
     # State
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ringfence.checks import Check
 from ringfence.methods.by_name import ByName
-from ringfence.methods.multipliers import Indexed, Multipliers, Network, SameRows, Shared
+from ringfence.methods.multipliers import Indexed, Multipliers, Network, SameRows, Sharded, Shared
 from ringfence.methods.multipliers.ascent import OptimiserFactory
 from ringfence.methods.multipliers.kinds import Kind
 
@@ -25,6 +25,7 @@ class Whose:
         shared: one multiplier for all of them.
         same_rows: every call has the same rows.
         multiplier: a network's answer, by constraint name if there are several.
+        sharded: each rank keeps the rows of some data points.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Whose:
         shared: bool,
         same_rows: bool,
         multiplier: nn.Module | Mapping[str, nn.Module] | None,
+        sharded: bool = False,
     ) -> None:
         if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
             raise ValueError(f"samples must be a positive number of data points, got {samples!r}")
@@ -49,7 +51,12 @@ class Whose:
                 f"{' and '.join(given)} exclude each other: multipliers are kept for each data point, for all "
                 "together, by position, or are a network's"
             )
-        self.samples, self.shared, self.same_rows = samples, shared, same_rows
+        if sharded and (given or samples is None):
+            raise ValueError(
+                "sharded=True spreads a row of multipliers for each data point over the ranks: "
+                + (f"leave out {given[0]}, or sharded" if given else "declare how many there are with samples=N")
+            )
+        self.samples, self.shared, self.same_rows, self.sharded = samples, shared, same_rows, sharded
         self.network: ByName[nn.Module] | None = (
             None if multiplier is None else ByName("multiplier", multiplier, _module)
         )
@@ -62,7 +69,7 @@ class Whose:
         if self.same_rows:
             return "one multiplier per entry of the residual"
         each = "data point" if self.samples is None else f"of {self.samples} samples"
-        return f"a row of multipliers for each {each}"
+        return f"a row of multipliers for each {each}{', spread over the ranks' if self.sharded else ''}"
 
     @property
     def by_sample(self) -> bool:
@@ -79,15 +86,27 @@ class Whose:
         return "name" if self.shared else "entry"  # shared, samples bounds nothing that is kept
 
     def store(
-        self, name: str, kind: Kind, pair: bool, has_rows: bool, initial: float, optimiser: OptimiserFactory
+        self,
+        name: str,
+        kind: Kind,
+        pair: bool,
+        has_rows: bool,
+        initial: float,
+        optimiser: OptimiserFactory,
+        place: tuple[int, int],
     ) -> Multipliers:
-        """A place for the multipliers of a constraint; a residual without rows is its own data point."""
+        """A place for the multipliers of a constraint; a residual without rows is its own data point.
+
+        ``place`` is this process's rank and how many there are; with one alone nothing is sharded.
+        """
         if self.network is not None:
             store: Multipliers = Network(name, kind, pair, self.network[name], optimiser)
         elif self.shared or not has_rows:
             store = Shared(name, kind, pair, initial)
         elif self.same_rows:
             store = SameRows(name, kind, pair, initial)
+        elif self.sharded and self.samples is not None and place[1] > 1:
+            store = Sharded(name, kind, pair, initial, self.samples, *place)
         else:
             store = Indexed(name, kind, pair, initial, self.samples)
         store.has_rows = has_rows

@@ -54,4 +54,4 @@ def uncut(targets: Targets) -> Tensor:
 def contents(area: Tensor, region: Region) -> Tensor:
     """What relative sizes are fractions of, ``[N, K]``: all boxes of a class; the image where there is none."""
     total = area.sum(dim=-1)
-    return torch.where(total > 0, total, float(math.prod(region.probabilities.shape[2:])))
+    return torch.where(total > 0, total, float(math.prod(region.shape[2:])))

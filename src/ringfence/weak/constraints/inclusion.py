@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -75,4 +76,4 @@ def class_number(name: str, facts: TaskFacts) -> int:
 
 def mean_side(region: Region) -> float:
     """The geometric mean of the image's sides, in pixels."""
-    return float(region.probabilities[0, 0].numel() ** (1.0 / region.axes))
+    return float(math.prod(region.shape[2:]) ** (1.0 / region.axes))

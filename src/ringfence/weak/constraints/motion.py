@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -34,19 +35,19 @@ class Motion:
     @classmethod
     def resampled(cls, scale: Tensor, shift: Tensor, size: Sequence[int]) -> Motion:
         """Scaled about the middle, and shifted by a fraction ``shift`` of the image; ``size`` stays."""
-        space = torch.tensor(size, device=scale.device)
+        space = _lengths(tuple(size), scale.device)
         middle = space / 2
         return cls(scale, middle, middle + shift * space, space)
 
     @classmethod
     def crop(cls, start: Tensor, size: Sequence[int], window: Sequence[int]) -> Motion:
         """A window of each image, which begins at pixel ``start`` (int64 ``[batch, axes]``)."""
-        middle = torch.tensor(size, device=start.device) / 2
+        middle = _lengths(tuple(size), start.device) / 2
         return cls(
             torch.ones_like(start, dtype=middle.dtype),
             middle,
             middle - start,
-            torch.tensor(window, device=start.device),
+            _lengths(tuple(window), start.device),
         )
 
     @property
@@ -83,9 +84,14 @@ class Motion:
         inside = torch.minimum(boxes.clamp(min=0), self.window.unsqueeze(-1))
         uncut = (inside == boxes).all(dim=-1)
         axes = uncut.shape[-1]
-        others = torch.stack(
-            [uncut[..., [other for other in range(axes) if other != axis]].all(dim=-1) for axis in range(axes)],
-            dim=-1,
-        )
+        # a list as index would be copied to a GPU, which waits for it
+        but_one = [torch.cat([uncut[..., :axis], uncut[..., axis + 1 :]], dim=-1) for axis in range(axes)]
+        others = torch.stack([one.all(dim=-1) for one in but_one], dim=-1)
         there = (inside[..., 1] > inside[..., 0]).all(dim=-1)
         return inside * there[..., None, None], whole & others
+
+
+@lru_cache(maxsize=64)
+def _lengths(size: tuple[int, ...], device: torch.device) -> Tensor:
+    """As a tensor, made once: a copy from the CPU would have a GPU wait, and cannot be recorded in a CUDA graph."""
+    return torch.tensor(size, device=device)

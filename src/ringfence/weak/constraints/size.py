@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -80,7 +81,7 @@ class Size(Constraint):
         low, high = targets["size_low"], targets["size_high"]
         scale: Tensor | float = 1.0
         if unit == "relative":
-            scale = torch.full_like(low, region.probabilities[0, 0].numel())
+            scale = torch.full_like(low, math.prod(region.shape[2:]))
             for size in (high, low, (low + high) / 2):  # the last that is a size
                 scale = torch.where(size.isfinite() & (size > 0), size, scale)
         return between(region.size, low, high, mask=uncut(targets) if self.boxed else None, scale=scale)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +28,7 @@ from ringfence.weak.evaluation.scores import (
     mean_sd,
     summarise,
 )
+from ringfence.weak.ranks.cases import Crew
 from ringfence.weak.volumes import Volume, check_same_grid, read_volume, volume_name
 
 TRUE: Final = "_segmentation"
@@ -93,6 +96,7 @@ def evaluate(
     labels: Sequence[int] | None = None,
     spacing: Spacing | None = None,
     each: Callable[[int], None] = lambda total: None,
+    crew: Crew | None = None,
 ) -> Evaluation:
     """Score masks against the truth: 3D Dice and HD95 of every case.
 
@@ -102,18 +106,27 @@ def evaluate(
         labels: which to evaluate; default: those in any truth.
         spacing: millimetres along z, y, x, for files whose headers say 1 1 1.
         each: called after every case, with the number of cases.
+        crew: ``Crew(workers=4)``: processes that do the cases; scores are the same.
     """
+    crew = crew or Crew()
     if spacing is not None and not all(math.isfinite(step) and step > 0 for step in spacing):
         raise ValueError(f"spacing: {list(spacing)} must be three lengths above 0")
     pairs, unmatched = match_masks(Path(predicted), Path(truth))
+    crew.check_same(
+        cases=[pair.name for pair in pairs],
+        failures=[one.name for one in unmatched],
+        labels=labels and list(labels),
+        spacing=spacing,
+    )
     found: list[Scored] = []
     failed = list(unmatched)
-    for result in score_pairs(pairs, spacing):
-        if isinstance(result, Unscored):
-            failed.append(result)
-        else:
-            found.append(result)
-        each(len(pairs))
+    with closing(crew.results(_scoring, (spacing,), pairs)) as results:
+        for result in results:
+            if isinstance(result, Unscored):
+                failed.append(result)
+            else:
+                found.append(result)
+            each(len(pairs))
     scores, ignored = complete(found, labels)
     if found and not scores:
         raise ValueError(f"no truth in {truth} has any label; say which there are with --classes or --labels")
@@ -166,6 +179,10 @@ def score_pairs(pairs: Iterable[Pair], spacing: Spacing | None = None) -> Iterat
             yield _score(pair, spacing)
         except (ValueError, OSError) as error:
             yield Unscored(pair.name, str(error))
+
+
+def _scoring(spacing: Spacing | None) -> Callable[[Iterable[Pair]], Iterator[Scored | Unscored]]:
+    return partial(score_pairs, spacing=spacing)
 
 
 def _score(pair: Pair, assumed: Spacing | None) -> Scored:

@@ -22,14 +22,24 @@ from ringfence.weak.experiments.outputs import keep_outputs
 from ringfence.weak.experiments.settings import BoxSettings, ExperimentSettings
 from ringfence.weak.networks.build import Tempered, build_network, check_network
 from ringfence.weak.prepared.prepared_set import MANIFEST, PreparedSet, read_prepared
+from ringfence.weak.ranks.world import World, from_all, is_first, met, ranks
 from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.divergence import FILE as DIVERGED
-from ringfence.weak.training.fit import FitSettings, choose_accelerator, fit, network_arguments, title
+from ringfence.weak.training.fit import (
+    ALONE,
+    FitSettings,
+    choose_accelerator,
+    fit,
+    network_arguments,
+    title,
+)
 from ringfence.weak.training.methods import Setup
 from ringfence.weak.training.optimisers import check_optimiser
 from ringfence.weak.training.progress import ProgressBars
 from ringfence.weak.training.run_folder import CONFIG, OneRun
+from ringfence.weak.training.settings import TrainingSettings
+from ringfence.weak.training.streaming import memory_words
 
 PATIENCE: Final = 2.0
 """Seconds without a bar."""
@@ -37,15 +47,27 @@ ALMOST_FULL: Final = 1_000_000
 """Bytes: with less than that left, a failed write is the disk's."""
 
 
-def train_one(settings: FitSettings, task: Task, method: str, seed: int, run: OneRun, bars: ProgressBars) -> None:
-    """Train one method with one seed into its folder, and write what came out."""
-    setup = Setup(len(task.train["image"]), settings.training.length, tuple(task.constraints))
+def train_one(
+    settings: FitSettings,
+    task: Task,
+    method: str,
+    seed: int,
+    run: OneRun,
+    bars: ProgressBars,
+    world: World = ALONE,
+) -> None:
+    """Train one method with one seed into its folder, and write what came out; of several ranks, the first does."""
+    setup = Setup(task.count, settings.training.length, tuple(task.constraints))
     for remark in settings.method_settings[method].remarks(setup):
         bars.say(f"{method}: {remark}")
-    module, history = fit(settings, task, method, seed, run, bars)
+    module, history = fit(settings, task, method, seed, run, bars, world)
     last = history.rows[-1]
+    if not world.first:
+        from_all(None)  # that all is written
+        return
     keep_outputs(module, task, settings, method, run.path)
-    run.finish({"method": method, "seed": seed, "epochs": settings.training.length, "last_epoch": last})
+    result = {"method": method, "seed": seed, "epochs": settings.training.length, "last_epoch": last}
+    run.finish(result, settings.training.keep_checkpoint)
     seconds = sum(row["seconds_train"] + row["seconds_validation"] for row in history.rows)
     dice = last.get("dice", math.nan)
     score = "?" if math.isnan(dice) else f"{dice:.3f}"
@@ -57,6 +79,7 @@ def train_one(settings: FitSettings, task: Task, method: str, seed: int, run: On
     if module.remark:
         bars.say(f"{title(seed, method)}: {module.remark}")
     remove([run.path / DIVERGED])  # of an earlier attempt, which this one has got past
+    from_all(None)
 
 
 def checked_box_task(
@@ -129,13 +152,26 @@ def about_data(settings: BoxSettings, task: Task, prepared: PreparedSet) -> dict
     return about
 
 
+def skipped(run: OneRun, training: TrainingSettings) -> bool:
+    """Whether a training is finished already, as rank 0 sees it; a checkpoint that a kill left is removed."""
+    finished = is_first() and run.finished_after(training.length)
+    if finished and not training.keep_checkpoint:
+        run.tidy()
+    return bool(from_all(finished)[0])
+
+
 def begins(settings: FitSettings, task: Task) -> str:
     """What a training is about to do, in a line."""
-    size, count = " × ".join(map(str, task.space)), len(task.train["image"])
+    size, count = " × ".join(map(str, task.space)), task.count
     return (
         f"{count} training image{'s' * (count != 1)}, {size}, {settings.training.length} epochs on "
-        f"{choose_accelerator(settings.training.device)}; constraints: {', '.join(task.constraints)}"
+        f"{choose_accelerator(settings.training.device)}{_processes()}; "
+        f"constraints: {', '.join(task.constraints)}; {memory_words(task, settings.training.batch_size)}"
     )
+
+
+def _processes() -> str:
+    return f" in {ranks()} processes" if met() else ""
 
 
 def say_unjudged(task: Task, bars: ProgressBars) -> None:
@@ -147,7 +183,7 @@ def say_unjudged(task: Task, bars: ProgressBars) -> None:
 
 def console_for(progress: bool, console: Console | None) -> Console:
     """Where progress is shown, if it is."""
-    return (console or Console(stderr=True)) if progress else Console(quiet=True)
+    return (console or Console(stderr=True)) if progress and is_first() else Console(quiet=True)
 
 
 @contextmanager

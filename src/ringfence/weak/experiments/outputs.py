@@ -11,6 +11,7 @@ from ringfence.environment import commit
 from ringfence.weak.inference.model_file import MODEL, ModelCard, save_model
 from ringfence.weak.networks.tensor_file import write_tensors
 from ringfence.weak.tasks.task import Task
+from ringfence.weak.tasks.windows import pixels_of
 from ringfence.weak.training.fit import FitSettings, network_arguments
 from ringfence.weak.training.module import WeakSegmentation
 from ringfence.weak.training.run_folder import PICTURES_FILE
@@ -50,11 +51,12 @@ def bytes_needed(task: Task, network: torch.nn.Module, trainings: int) -> int:
 def _keep_pictures(module: WeakSegmentation, task: Task, file: Path) -> None:
     """Images, truth and predictions."""
     samples = torch.tensor(task.pictured(PICTURES))
-    images = task.validation["image"][samples]
+    pixels = pixels_of(task.validation, samples)
+    images = pixels["image"]
     module.eval()
     with torch.no_grad():
         predicted = module.predicted(images.to(module.device)).argmax(dim=1).to(torch.uint8).cpu()
-    truth = task.validation["mask"][samples].any(dim=1)
+    truth = pixels["mask"].any(dim=1)
     kept: dict[str, Any] = {"image": images[:, 0], "truth": truth, "predicted": predicted}
     if images.ndim == 5:  # of a volume, the slice in its middle
         kept = {name: tensor[:, tensor.shape[1] // 2] for name, tensor in kept.items()}

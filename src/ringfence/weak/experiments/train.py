@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ringfence.files import check_room
+from ringfence.weak.experiments.on_ranks import check_same_everywhere, on_ranks
 from ringfence.weak.experiments.one_training import (
     about_data,
     begins,
@@ -15,14 +16,16 @@ from ringfence.weak.experiments.one_training import (
     console_for,
     resumable,
     say_unjudged,
+    skipped,
     train_one,
 )
 from ringfence.weak.experiments.outputs import bytes_needed
 from ringfence.weak.experiments.parsing import as_config
 from ringfence.weak.experiments.settings import TrainSettings
 from ringfence.weak.experiments.trained import Trained
+from ringfence.weak.ranks.world import World
 from ringfence.weak.training.progress import ProgressBars
-from ringfence.weak.training.run_folder import OneRun, run_in
+from ringfence.weak.training.run_folder import OneRun, flat, run_in
 
 
 def train(
@@ -40,7 +43,7 @@ def train(
         out: a new folder, or with ``resume`` that of an interrupted training.
         resume: go on where that training stopped.
         progress: show it.
-        console: where progress is shown; default: stderr.
+        console: where progress is shown; default: stderr, as always if ``training.devices`` starts processes.
 
     Returns:
         The folder with its epochs and its model.
@@ -50,22 +53,29 @@ def train(
             'settings: weak.from_preset(weak.TrainSettings, "boxes", {"data.prepared": FOLDER}) makes them; got '
             f"{type(settings).__name__}"
         )
-    method, out = settings.method_name, Path(out)
+    on_ranks(_train, settings, Path(out), resume, progress, None if settings.training.devices > 1 else console)
+    return Trained(Path(out))
+
+
+def _train(
+    world: World, settings: TrainSettings, out: Path, resume: bool, progress: bool, console: Console | None
+) -> None:
+    """What each rank does."""
+    method = settings.method_name
     task, prepared = checked_box_task(settings, [method], console_for(progress, console))
-    settings = settings.lasting(len(task.train["image"]))
+    settings = settings.lasting(task.count)
     network = checked_network(settings, task)
-    run = OneRun(out)
-    check_room(out, bytes_needed(task, network, int(not run.finished)))
+    run, about = OneRun(out), about_data(settings, task, prepared)
+    check_same_everywhere(flat(as_config(settings)) | about)
+    check_room(out, bytes_needed(task, network, int(not (resume and run.finished_after(settings.training.length)))))
     with (
         resumable(out),
-        run_in(out, as_config(settings), resume, about_data(settings, task, prepared)),
+        run_in(out, as_config(settings), resume, about),
         ProgressBars(console_for(progress, console), 1, settings.training.length) as bars,
     ):
         say_unjudged(task, bars)
         bars.say(begins(settings, task))
-        if run.finished:
-            run.tidy()
+        if skipped(run, settings.training):
             bars.skip()
         else:
-            train_one(settings, task, method, settings.seed, run, bars)
-    return Trained(out)
+            train_one(settings, task, method, settings.seed, run, bars, world)

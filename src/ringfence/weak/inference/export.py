@@ -2,142 +2,88 @@
 
 from __future__ import annotations
 
-import html
-import json
-import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.documents import read_json
-from ringfence.files import WriteFailed, checksum, move_all, remove, write_text
+from ringfence.files import WriteFailed, checksum, move_all
 from ringfence.folders import UNFINISHED as PART
-from ringfence.folders import content, locked
-from ringfence.hints import one_line
+from ringfence.weak.inference.allocator import keep_memory
 from ringfence.weak.inference.image_cases import ImageCase, channels_fault, check_channels, find_cases
 from ringfence.weak.inference.model import Model, load_model
 from ringfence.weak.inference.model_file import ModelCard
+from ringfence.weak.inference.output import UNFINISHED, Failure, Output, Prediction, Predictions
 from ringfence.weak.inference.overlays import overlay_sheet
 from ringfence.weak.inference.predictor import Predictor, segment
 from ringfence.weak.prepared.preprocessing import normalised
-from ringfence.weak.volumes import Volume, largest_parts, read_channels, upright, volume_name, write_volume
+from ringfence.weak.ranks.cases import Crew
+from ringfence.weak.volumes import Volume, largest_parts, read_channels, upright, write_volume
 
-UNFINISHED: Final = "unfinished.json"
-"""Says what a folder of masks will hold."""
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What was written for a case.
-
-    Attributes:
-        name: the case's.
-        file: its mask.
-        voxels: of each class, by name.
-        spacing: millimetres along z, y, x; None if the header does not know.
-    """
-
-    name: str
-    file: Path
-    voxels: dict[str, int]
-    spacing: tuple[float, float, float] | None
-
-    @property
-    def found(self) -> str:
-        """Voxels of each class, and millilitres where they are known."""
-        parts = []
-        for name, count in self.voxels.items():
-            volume = f" ({count * math.prod(self.spacing) / 1000:.1f} ml)" if self.spacing else ""
-            parts.append(f"{name} {count:,} voxels{volume}" if count else f"{name}: nothing found")
-        return ", ".join(parts)
+__all__ = ["Failure", "Output", "Prediction", "Predictions", "predict", "predict_cases"]
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A case that has no mask, and why."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Output:
-    """Where predictions go, what is written besides masks, and whether only each class's largest part is kept."""
-
-    folder: Path
-    probabilities: bool = False
-    overlays: bool = False
-    largest: bool = False
-
-    @contextmanager
-    def opened(self, asked: Mapping[str, str]) -> Iterator[None]:
-        """Nobody else writes to the folder meanwhile; one that already holds something is refused, unchanged.
-
-        Args:
-            asked: what masks are made from, and how. A folder where the same was begun is gone on with; until
-                ``close``, a file in it says so.
-        """
-        if self.folder.exists() and not self.folder.is_dir():
-            raise FileExistsError(f"{self.folder} is a file; masks need a folder. Nothing was changed")
-        with locked(self.folder, "written to"):
-            if any(file.name != UNFINISHED for file in content(self.folder)):
-                self._check_begun(asked)
-            write_text(self.folder / UNFINISHED, json.dumps(dict(asked), indent=1) + "\n")
-            yield
-
-    def close(self) -> None:
-        """Everything that was asked for is there."""
-        remove([self.folder / UNFINISHED])
-
-    def missing(self, cases: Iterable[ImageCase]) -> list[ImageCase]:
-        """The cases whose masks are not there yet."""
-        return [case for case in cases if not self.mask_of(case).exists()]
-
-    def mask_of(self, case: ImageCase) -> Path:
-        """Where a case's mask is once all its files are there: it comes last."""
-        first = case.files[0]
-        return self.folder / f"{case.name}{first.name[len(volume_name(first) or '') :].lower()}"
-
-    def _check_begun(self, asked: Mapping[str, str]) -> None:
-        try:
-            begun = read_json(self.folder / UNFINISHED)
-        except (OSError, ValueError):
-            begun = None
-        if not isinstance(begun, dict):
-            raise FileExistsError(f"{self.folder} already holds files: name a new folder. Nothing was changed")
-        other = [name for name, value in asked.items() if begun.get(name) != value]
-        if other:
-            raise FileExistsError(
-                f"{self.folder} holds masks of a command that was not finished, with other {', '.join(other)}: "
-                "repeat that one, or name a new folder. Nothing was changed"
-            )
-
-
-def predict_cases(cases: Iterable[ImageCase], predictor: Predictor, out: Output) -> Iterator[Prediction | Failure]:
+def predict_cases(
+    cases: Iterable[ImageCase], predictor: Predictor, out: Output, readers: int = 1
+) -> Iterator[Prediction | Failure]:
     """Predict case after case into ``out``; one that cannot be read is passed over, with its reason.
 
-    Each case's files appear together when all of them are written.
+    Each case's files appear together when all of them are written. While the network works, the next cases are
+    read, and the last ones written.
+
+    Args:
+        cases: to predict.
+        predictor: of the model.
+        out: where masks go.
+        readers: threads that read, and as many that write.
     """
-    for case in cases:
-        try:
-            volume, grey = _read(case, predictor.card)
-            mask, shares = segment(predictor, grey, keep=out.probabilities)
-        except (ValueError, OSError) as error:
-            yield Failure(case.name, str(error))
-            continue
-        mask = largest_parts(mask) if out.largest else mask
-        try:
-            yield _write(case, predictor.card, volume, grey[:, 0], mask, shares, out)
-        except ValueError as error:  # what the format cannot hold; a disk that is full is no case's fault
-            yield Failure(case.name, str(error))
+    writers = 1 if out.overlays else readers  # matplotlib is not made for several
+    left, stop = iter(cases), None
+    read: deque[tuple[ImageCase, Future[tuple[Volume, NDArray[np.uint8]]]]] = deque()
+    written: deque[Future[Prediction | Failure]] = deque()
+    with _threads(readers) as reading, _threads(writers) as writing:
+        while True:
+            while len(read) <= readers and (case := next(left, None)) is not None:
+                read.append((case, reading.submit(_read, case, predictor.card)))
+            if not read:
+                break
+            case, reader = read.popleft()
+            try:
+                volume, grey = reader.result()
+                mask, shares = segment(predictor, grey, keep=out.probabilities)
+            except (ValueError, OSError) as error:
+                written.append(writing.submit(Failure, case.name, str(error)))
+            except BaseException as error:  # Ctrl-C: what is ready is written before
+                stop = error
+                break
+            else:
+                written.append(writing.submit(_write, case, predictor.card, volume, grey[:, 0], mask, shares, out))
+                del volume, grey, mask, shares, reader  # they need not be kept until the next have come
+            while written and (written[0].done() or len(written) > writers):
+                yield written.popleft().result()
+        while written:
+            yield written.popleft().result()
+        if stop is not None:
+            raise stop
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that end what they are at when the work stops, and begin nothing more."""
+    threads = ThreadPoolExecutor(count)
+    try:
+        yield threads
+    finally:
+        threads.shutdown(cancel_futures=True)
 
 
 def _read(case: ImageCase, card: ModelCard) -> tuple[Volume, NDArray[np.uint8]]:
@@ -164,8 +110,9 @@ def _write(
     mask: NDArray[np.uint8],
     shares: NDArray[np.float32] | None,
     out: Output,
-) -> Prediction:
+) -> Prediction | Failure:
     """Write a case's files beside, then move them: a mask's header last, since it names its data."""
+    mask = largest_parts(mask) if out.largest else mask
     final = out.mask_of(case)
     ending = final.name[len(case.name) :]
     counts = np.bincount(mask.ravel(), minlength=1 + len(card.classes))[1:]
@@ -186,6 +133,8 @@ def _write(
         raise OSError(str(error).replace(f"{PART}{beside.rpartition(PART)[2]}{os.sep}", "")) from error
     except OSError as error:
         raise WriteFailed(final, error) from error
+    except ValueError as error:  # what the format cannot hold; a disk that is full is no case's fault
+        return Failure(case.name, str(error))
     return Prediction(case.name, final, voxels, volume.spacing if volume.spacing_known else None)
 
 
@@ -209,48 +158,6 @@ def _file_names(classes: Iterable[str]) -> list[str]:
     return names if len(set(names)) == len(names) else [f"{name}-{k}" for k, name in enumerate(names, start=1)]
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """What `predict` wrote.
-
-    Attributes:
-        folder: of the masks.
-        made: the cases of this call.
-        failed: the cases without a mask, and why.
-        before: how many cases an earlier call had finished.
-    """
-
-    folder: Path
-    made: tuple[Prediction, ...]
-    failed: tuple[Failure, ...]
-    before: int = 0
-
-    @property
-    def cases(self) -> int:
-        """How many there are in all."""
-        return self.before + len(self.made) + len(self.failed)
-
-    @property
-    def summary(self) -> str:
-        """What was found in each case, and how many are done."""
-        width = max((len(one_line(one.name)) for one in self.made), default=0)
-        lines = [f"  {one_line(one.name):<{width}}  {one.found}" for one in self.made]
-        earlier = f", {self.before} of them before" if self.before else ""
-        done = f"{self.before + len(self.made)} of {self.cases} cases segmented in {self.folder}{earlier}"
-        return "\n".join([*lines, done])
-
-    def __str__(self) -> str:
-        failed = [f"  {one_line(one.name)}: {one_line(one.reason)}" for one in self.failed]
-        return "\n".join([self.summary, *(["failed:", *failed] if failed else [])])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        rows = [(one.name, one.found) for one in self.made] + [(one.name, one.reason) for one in self.failed]
-        cells = "".join(f"<tr><td>{html.escape(name)}</td><td>{html.escape(text)}</td></tr>" for name, text in rows)
-        return f"<p>{html.escape(str(self.folder))}</p><table>{cells}</table>"
-
-
 def predict(
     model: Model | str | Path,
     images: str | Path,
@@ -260,6 +167,7 @@ def predict(
     overlays: bool = False,
     largest: bool = False,
     each: Callable[[Prediction | Failure, int], None] = lambda result, total: None,
+    crew: Crew | None = None,
 ) -> Predictions:
     """Segment files: a volume, or every volume of a folder, into ``out``.
 
@@ -274,6 +182,8 @@ def predict(
         overlays: draw a picture of each case, too.
         largest: keep the largest connected part of each class alone.
         each: called after every case, with its result and the number of cases there were to do.
+        crew: ``Crew(workers=4)``: processes that do the cases; beside a GPU, threads that read and write. Each
+            process reads the model's file. Masks are the same.
     """
     model = model if isinstance(model, Model) else load_model(model)
     cases = find_cases(Path(images))
@@ -290,16 +200,43 @@ def predict(
         "IMAGES": os.path.realpath(images),
         "options": " ".join(name for name, wanted in options.items() if wanted),
     }
+    crew = crew or Crew()
+    crew.check_same(cases=[case.name for case in cases], **asked | {"IMAGES": Path(images).name})
     made: list[Prediction] = []
     failed: list[Failure] = []
-    with output.opened(asked):
-        left = output.missing(cases)
-        for result in predict_cases(left, model.predictor, output):
-            if isinstance(result, Failure):
-                failed.append(result)
-            else:
-                made.append(result)
-            each(result, len(left))
-        if not failed:
+    with output.opened(asked) if crew.world.first else nullcontext():
+        crew.check_sees(output.folder / UNFINISHED)
+        left = crew.from_first(output.missing(cases))
+        with closing(_results(model, output, left, crew)) as results:
+            for result in results:
+                if isinstance(result, Failure):
+                    failed.append(result)
+                else:
+                    made.append(result)
+                each(result, len(left))
+        if crew.world.first and not failed:
             output.close()
     return Predictions(output.folder, tuple(made), tuple(failed), len(cases) - len(left))
+
+
+def _results(
+    model: Model, out: Output, cases: list[ImageCase], crew: Crew
+) -> Generator[Prediction | Failure, None, None]:
+    predictor = model.predictor
+    if crew.workers == 1 or predictor.device.type != "cpu":  # a GPU has one network, and several readers
+        return Crew(world=crew.world).results(_by_predictor, (predictor, out, crew.workers), cases)
+    options = {"device": "cpu", "flips": predictor.flips, "batch": predictor.wanted, "trust": model.trust}
+    return crew.results(_by_file, (model.path, options, out), cases)
+
+
+Work = Callable[[Iterable[ImageCase]], Iterator[Prediction | Failure]]
+
+
+def _by_predictor(predictor: Predictor, out: Output, readers: int) -> Work:
+    return partial(predict_cases, predictor=predictor, out=out, readers=readers)
+
+
+def _by_file(path: Path, options: dict[str, Any], out: Output) -> Work:
+    """In a process of its own."""
+    keep_memory()
+    return _by_predictor(load_model(path, **options).predictor, out, 1)

@@ -75,10 +75,11 @@ class Model:
     Args:
         predictor: the network and its card, on a device.
         path: where it came from.
+        trust: the class path of the network, if it is not a known one.
     """
 
-    def __init__(self, predictor: Predictor, path: Path) -> None:
-        self.predictor, self.path = predictor, path
+    def __init__(self, predictor: Predictor, path: Path, trust: str | None = None) -> None:
+        self.predictor, self.path, self.trust = predictor, path, trust
 
     @property
     def card(self) -> ModelCard:
@@ -163,7 +164,7 @@ def load_model(
     """
     file = model_at(path)
     network, card = read_model(file, trust)
-    return Model(Predictor(network, card, device=device, flips=flips, batch=batch), file)
+    return Model(Predictor(network, card, device=device, flips=flips, batch=batch), file, trust)
 
 
 def _checked_spacing(spacing: Sequence[float], axes: int) -> tuple[float, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,7 @@ from ringfence import memory
 from ringfence.hints import first_line
 from ringfence.weak.inference.card import ModelCard
 from ringfence.weak.inference.footprint import FLOAT, affordable
+from ringfence.weak.inference.lanes import Lanes
 from ringfence.weak.networks.build import Tempered
 from ringfence.weak.prepared.preprocessing import resized
 from ringfence.weak.tasks.samples import padded
@@ -36,7 +38,7 @@ class Predictor:
         card: of the same.
         device: auto takes a GPU if there is one.
         flips: average over the flips that the model was judged with.
-        batch: how many slices or patches the network gets at once.
+        batch: how many slices or patches the network gets at once; a CPU's cores take them one by one.
     """
 
     def __init__(
@@ -55,11 +57,17 @@ class Predictor:
         found = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(found if device == "auto" else device)
         self.card, self.flips, self._axes = card, flips, flip_axes(card.flips if flips else ())
+        self.wanted = batch
         self.batch = batch or (SLICES if card.patch is None else PATCHES)
-        if self.device.type == "cpu":  # a GPU has a memory of its own
+        if self.device.type == "cpu":
+            cores = torch.get_num_threads()
             shape = (len(card.channels), *(card.preprocessing.size if card.patch is None else card.patch))
-            self.batch = affordable(network, shape, self.batch)
-        self._network = network.to(self.device).eval()
+            lanes = affordable(network, shape, min(batch or cores, cores))  # a GPU has a memory of its own
+            self.batch = batch or max(self.batch, lanes)
+            self._probabilities: Callable[[Tensor], Tensor] = partial(Lanes(network, lanes), axes=self._axes)
+        else:
+            network = network.to(self.device).eval()
+            self._probabilities = partial(flip_averaged, network, axes=self._axes)
 
     @torch.inference_mode()
     def __call__(self, image: NDArray[np.uint8], size: tuple[int, int]) -> Iterator[Tensor]:
@@ -110,7 +118,7 @@ class Predictor:
     def _answer(self, images: Tensor) -> Tensor:
         shape = list(images.shape[1:])
         try:
-            answer = flip_averaged(self._network, images, self._axes)
+            answer = self._probabilities(images)
         except Exception as error:  # whatever the network raises, it does not take such images
             raise ValueError(f"the network cannot take images {shape}: {first_line(error)}") from error
         wanted = (len(images), 1 + len(self.card.classes), *images.shape[2:])

@@ -66,7 +66,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, shape: Shape) -> N
     if member.flag_bits & 1 or member.compress_type not in _PLAIN:
         raise Damaged(f"{name} is encrypted, or packed in a way that is not used for such a file")
     with archive.open(member) as stream:
-        stored, fortran, dtype = _header(stream, name)
+        stored, fortran, dtype = npy_header(stream, name)
         if dtype != np.uint8:
             raise Damaged(f"{name} is of type {dtype}; it should be uint8")
         if stored != shape:
@@ -81,7 +81,8 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, shape: Shape) -> N
     return np.ascontiguousarray(array.reshape(shape[::-1]).T) if fortran else array.reshape(shape)
 
 
-def _header(stream: IO[bytes], name: str) -> tuple[Shape, bool, np.dtype[np.generic]]:
+def npy_header(stream: IO[bytes], name: str) -> tuple[Shape, bool, np.dtype[np.generic]]:
+    """Shape, whether columns come first, and type of an array in NumPy's format."""
     version = npy.read_magic(stream)
     if version == (1, 0):
         return npy.read_array_header_1_0(stream)

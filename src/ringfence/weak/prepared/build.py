@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,10 +19,21 @@ from ringfence.folders import locked
 from ringfence.hints import hint, one_line
 from ringfence.weak.datasets import Layout, Source, SourceCase, layout_named
 from ringfence.weak.datasets.source import Stamp, check_places
+from ringfence.weak.prepared.needs import Needs, needs_of
 from ringfence.weak.prepared.preparation import Preparation
 from ringfence.weak.prepared.prepared_set import MANIFEST, Case, PreparedSet
 from ringfence.weak.prepared.preprocessing import PERCENTILES, Preprocessing
-from ringfence.weak.prepared.unfinished import SHOWN, Arrays, Preparing, open_preparing, stored_size
+from ringfence.weak.prepared.unfinished import (
+    SHOWN,
+    SOURCES,
+    Arrays,
+    Facts,
+    Preparing,
+    open_preparing,
+    stored_size,
+    write_arrays,
+)
+from ringfence.weak.ranks.cases import Crew
 from ringfence.weak.volumes import Volume, check_same_grid, read_channels, read_shape, read_volume
 
 MULTIPLE: Final = 16
@@ -41,6 +54,7 @@ def prepare(
     validation: Sequence[str] | None = None,
     skip_failures: bool = False,
     tell: Callable[[str], None] = lambda case: None,
+    crew: Crew | None = None,
     **options: Any,
 ) -> Preparation:
     """Make a set to train on of a data set as downloaded; what ``ringfence prepare`` does.
@@ -56,6 +70,7 @@ def prepare(
         validation: names of the cases for validation; default: the layout's own split.
         skip_failures: finish without the cases that fail; else there will be no manifest.
         tell: called with a case's name after it.
+        crew: ``Crew(workers=4)``: processes that do the cases; files are the same.
         options: those of the layout.
 
     Raises:
@@ -75,6 +90,7 @@ def prepare(
         percentiles=percentiles,
         skip_failures=skip_failures,
         tell=tell,
+        crew=crew,
     )
 
 
@@ -86,6 +102,8 @@ def prepare_source(
     percentiles: tuple[float, float] = PERCENTILES,
     skip_failures: bool = False,
     tell: Callable[[str], None] = lambda case: None,
+    before: Callable[[Needs], None] = lambda needs: None,
+    crew: Crew | None = None,
 ) -> Preparation:
     """Make a prepared set of cases that were found, or go on with the same one. The manifest is written last.
 
@@ -96,27 +114,48 @@ def prepare_source(
         percentiles: of each volume's voxels, which become 0 and 255.
         skip_failures: finish without the cases that fail; else there will be no manifest.
         tell: called with a case's name after it.
+        before: called once, with what it will take.
+        crew: ``Crew(workers=4)``: processes that do the cases; files are the same.
     """
-    folder = Path(out)
-    with locked(folder, "prepared"):
-        before = stored_size(folder)  # which refuses a folder of something else before headers are read
-        preprocessing = Preprocessing(size or before or median_size(source), percentiles)
-        return _prepare(open_preparing(folder, source, preprocessing), source, skip_failures, tell)
+    folder, crew = Path(out), crew or Crew()
+    crew.check_same(
+        SRC=[[case.name, *(str(volume.path.name) for volume in case.images)] for case in source.cases],
+        options=(size, percentiles, skip_failures, sorted(source.validation), source.channels, source.labels),
+    )
+    with locked(folder, "prepared") if crew.world.first else nullcontext():
+        begun = _begun(folder, source, size, percentiles) if crew.world.first else None
+        crew.check_sees(folder / SOURCES)
+        preparing = crew.from_first(begun)
+        assert preparing is not None  # noqa: S101 - rank 0 has it
+        if crew.world.first:
+            before(needs_of(source, preparing, crew))
+        return _prepare(preparing, source, skip_failures, tell, crew)
 
 
-def _prepare(preparing: Preparing, source: Source, skip_failures: bool, tell: Callable[[str], None]) -> Preparation:
+def _begun(
+    folder: Path, source: Source, size: tuple[int, int] | None, percentiles: tuple[float, float]
+) -> Preparing:
+    stored = stored_size(folder)  # which refuses a folder of something else before headers are read
+    preprocessing = Preprocessing(size or stored or median_size(source), percentiles)
+    return open_preparing(folder, source, preprocessing)
+
+
+def _prepare(
+    preparing: Preparing, source: Source, skip_failures: bool, tell: Callable[[str], None], crew: Crew
+) -> Preparation:
     failures = [f"{name}: {problem}" for name, problem in source.problems.items()]
     cases: list[Case] = []
     kept = 0
-    for case in source.cases:
-        read = _read(case, source, preparing)
-        if isinstance(read, str):
-            failures.append(f"{case.name}: {read}")
-        else:
-            kept += isinstance(read, Case)
-            done = read if isinstance(read, Case) else preparing.keep(case, read)
-            cases.append(replace(done, split="validation" if case.name in source.validation else "train"))
-        tell(case.name)
+    kind = replace(source, cases=(), validation=frozenset(), problems={})  # each worker gets it
+    with _noting(preparing, crew) as note, closing(crew.results(_making, (preparing, kind), source.cases)) as made:
+        for case, result in zip(source.cases, made, strict=True):
+            if isinstance(result, str):
+                failures.append(f"{case.name}: {result}")
+            else:
+                kept += isinstance(result, Case)
+                done = result if isinstance(result, Case) else note(case, result)
+                cases.append(replace(done, split="validation" if case.name in source.validation else "train"))
+            tell(case.name)
     if failures and not (skip_failures and cases):
         raise PreparationFailed(_failed(sorted(failures), len(cases), preparing.path))
     prepared = PreparedSet(
@@ -128,7 +167,8 @@ def _prepare(preparing: Preparing, source: Source, skip_failures: bool, tell: Ca
         tuple(cases),
         source.labels,
     )
-    prepared.write_manifest()
+    if crew.world.first:
+        prepared.write_manifest()
     return Preparation(prepared, tuple(sorted(failures)), kept, source.split)
 
 
@@ -146,6 +186,37 @@ def median_size(source: Source) -> tuple[int, int]:
         math.ceil(statistics.median(sizes) / MULTIPLE) * MULTIPLE for sizes in zip(*shapes, strict=True)
     )
     return height, width
+
+
+@contextmanager
+def _noting(preparing: Preparing, crew: Crew) -> Iterator[Callable[[SourceCase, Facts], Case]]:
+    """How a case is noted. The note grows with the cases: it takes a twentieth of the time at the most."""
+    due = 0.0
+
+    def note(case: SourceCase, facts: Facts) -> Case:
+        nonlocal due
+        begin = time.monotonic()
+        now = crew.world.first and begin >= due
+        done = preparing.note(case, facts, write=now)
+        if now:
+            due = begin + 20.0 * (time.monotonic() - begin)
+        return done
+
+    try:
+        yield note
+    finally:
+        if crew.world.first and due:
+            preparing.write()
+
+
+def _making(preparing: Preparing, source: Source) -> Callable[[Iterable[SourceCase]], Iterator[Case | Facts | str]]:
+    """From cases to each as it was ready, or what there is to note of it, or what is wrong with it."""
+    return lambda cases: (_made(case, source, preparing) for case in cases)
+
+
+def _made(case: SourceCase, source: Source, preparing: Preparing) -> Case | Facts | str:
+    read = _read(case, source, preparing)
+    return write_arrays(preparing.path, case.name, read) if isinstance(read, Arrays) else read
 
 
 def _read(case: SourceCase, source: Source, preparing: Preparing) -> Case | Arrays | str:

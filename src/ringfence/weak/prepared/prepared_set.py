@@ -3,7 +3,8 @@
     manifest.json     format, name, preprocessing, channels, classes, the classes' labels in the source, and for
                       each case: file, checksum, split, native shape, spacing where known, whether it has a mask
     CASE.npz          image uint8 [slices, channels, height, width]; mask uint8 [slices, height, width] if it has
-                      one, 0 for background and k for the k-th of the classes
+                      one, 0 for background and k for the k-th of the classes; not packed, so that slices and
+                      patches can be read alone (older sets are packed)
 
 Nothing in it is pickled, so a set from elsewhere is safe to read; and a case is used only if its file is the one
 that the manifest describes.
@@ -28,6 +29,7 @@ from ringfence.hints import listed, one_line, shown
 from ringfence.options import inside
 from ringfence.weak.prepared import fields
 from ringfence.weak.prepared.arrays import Damaged, most_bytes, promised_bytes, read_arrays
+from ringfence.weak.prepared.case_file import CaseFile, find_arrays
 from ringfence.weak.prepared.preprocessing import LARGEST, Preprocessing
 from ringfence.weak.prepared.summary import as_html, as_text, counted
 
@@ -112,11 +114,8 @@ class PreparedSet:
 
         Its file is read once, and must have the manifest's checksum.
         """
-        path = self.path / case.file
+        path, shapes = self.path / case.file, self.shapes(case)
         name = one_line(str(path))
-        shapes: dict[str, tuple[int, ...]] = {"image": (case.shape[0], len(self.channels), *self.size)}
-        if case.masked:
-            shapes["mask"] = (case.shape[0], *self.size)
         memory.check(promised_bytes(shapes), name)
         try:
             content = read_bytes(path, most_bytes(shapes))
@@ -138,6 +137,23 @@ class PreparedSet:
                 f"{name}: label {mask.max()} in its mask, and {len(self.classes)} classes in {MANIFEST}"
             )
         return arrays["image"], mask
+
+    def located(self, case: Case) -> CaseFile | None:
+        """Where a case's arrays are in its file, for reading parts; None if they are packed, as in older sets.
+
+        The file's content is not checked: :meth:`load` it after this, and then let the place ``check`` its file.
+        """
+        return find_arrays(self.path / case.file, self.shapes(case))
+
+    def shapes(self, case: Case) -> dict[str, tuple[int, ...]]:
+        """Those of a case's arrays, by name."""
+        image = {"image": (case.shape[0], len(self.channels), *self.size)}
+        return image | ({"mask": (case.shape[0], *self.size)} if case.masked else {})
+
+    @property
+    def nbytes(self) -> int:
+        """What all images and masks take: a byte a voxel."""
+        return sum(promised_bytes(self.shapes(case)) for case in self.cases)
 
     def write_manifest(self) -> None:
         """Write the manifest, last of all: a folder without one is not a prepared set."""

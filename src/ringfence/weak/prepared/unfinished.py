@@ -6,27 +6,29 @@ gone on with at any time.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.documents import read_json
-from ringfence.files import check_room, checksum, checksum_of, remove, write_bytes, write_text
+from ringfence.files import check_room, checksum, checksum_of, remove, write_text
 from ringfence.folders import content
 from ringfence.hints import one_line
 from ringfence.weak.datasets.source import Source, SourceCase, Stamp
+from ringfence.weak.prepared.case_file import case_file_name, write_case
 from ringfence.weak.prepared.prepared_set import MANIFEST, Case, read_prepared
 from ringfence.weak.prepared.preprocessing import Preprocessing
 
 SOURCES: Final = "sources.json"
 SHOWN: Final = 8
 """Names listed of many."""
+Facts: TypeAlias = Mapping[str, Any]
+"""What is noted of a case: its file's checksum, the source's shape and spacing, stamps of the source's files."""
 
 
 @dataclass(frozen=True)
@@ -60,38 +62,44 @@ class Preparing:
     def ready(self, case: SourceCase, stamps: list[Stamp]) -> Case | None:
         """The case as an earlier call made it, if from these very files, and still whole."""
         facts = self.cases.get(case.name)
-        file = self.path / f"{case.name}.npz"
+        file = self.path / case_file_name(case.name)
         if facts is None or facts["sources"] != stamps or not file.exists() or checksum(file) != facts["sha256"]:
             return None
-        slices, height, width = facts["shape"]
-        spacing = None
-        if facts["spacing"] is not None:
-            depth, row, column = facts["spacing"]
-            spacing = (depth, row, column)
-        shape, masked = (slices, height, width), case.mask is not None
-        return Case(case.name, "train", file.name, facts["sha256"], shape, spacing, masked)
+        return _case(case, facts)
 
     def keep(self, case: SourceCase, arrays: Arrays) -> Case:
         """Write a case, then that it is there."""
-        stored = {"image": arrays.image} | ({} if arrays.mask is None else {"mask": arrays.mask})
-        check_room(self.path, sum(array.nbytes for array in stored.values()))
-        remove([self.path / MANIFEST])  # until it is written anew, this is not a prepared set
-        file = self.path / f"{case.name}.npz"
-        packed = io.BytesIO()
-        np.savez_compressed(packed, **stored)  # type: ignore[arg-type]
-        write_bytes(file, packed.getbuffer())
-        sha256 = checksum_of(packed.getbuffer())
-        facts = {"sha256": sha256, "shape": arrays.shape, "spacing": arrays.spacing, "sources": arrays.sources}
-        self.cases[case.name] = facts
-        self.write()
-        return Case(
-            case.name, "train", file.name, sha256, arrays.shape, arrays.spacing, masked=arrays.mask is not None
-        )
+        return self.note(case, write_arrays(self.path, case.name, arrays))
+
+    def note(self, case: SourceCase, facts: Facts, *, write: bool = True) -> Case:
+        """Note that a case's file is there, which ``write_arrays`` wrote, in whatever process.
+
+        Args:
+            case: which.
+            facts: of ``write_arrays``.
+            write: else the next ``write`` does.
+        """
+        self.cases[case.name] = dict(facts)
+        if write:
+            self.write()
+        return _case(case, facts)
 
     def write(self) -> None:
         """Note what was asked and what is ready."""
         facts = {"asked": self.asked, "cases": self.cases}
         write_text(self.path / SOURCES, json.dumps({**facts, "sha256": _digest(facts)}, indent=1) + "\n")
+
+
+def write_arrays(folder: Path, case: str, arrays: Arrays) -> Facts:
+    """Write a case's file into a folder that is being prepared; any process may, and one notes it.
+
+    Returns:
+        What there is to note: plain values.
+    """
+    check_room(folder, arrays.image.nbytes + (0 if arrays.mask is None else arrays.mask.nbytes))
+    remove([folder / MANIFEST])  # until it is written anew, this is not a prepared set
+    sha256 = write_case(folder, case, arrays.image, arrays.mask).sha256
+    return {"sha256": sha256, "shape": arrays.shape, "spacing": arrays.spacing, "sources": arrays.sources}
 
 
 def stored_size(path: Path) -> tuple[int, int] | None:
@@ -122,6 +130,17 @@ def open_preparing(path: Path, source: Source, preprocessing: Preprocessing) -> 
     else:
         preparing.write()
     return preparing
+
+
+def _case(case: SourceCase, facts: Facts) -> Case:
+    """The case that was noted so; ``split`` is not, for it is not the file's."""
+    slices, height, width = facts["shape"]
+    spacing = None
+    if facts["spacing"] is not None:
+        depth, row, column = facts["spacing"]
+        spacing = (depth, row, column)
+    file, shape = case_file_name(case.name), (slices, height, width)
+    return Case(case.name, "train", file, facts["sha256"], shape, spacing, masked=case.mask is not None)
 
 
 def _stored(path: Path) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ringfence.options import inside
 from ringfence.weak.annotations import read_boxes
@@ -14,9 +15,11 @@ from ringfence.weak.constraints.constraint import TaskFacts
 from ringfence.weak.constraints.registry import make_constraints
 from ringfence.weak.constraints.strips import Strips
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet, read_prepared
-from ringfence.weak.tasks.samples import Patch, Reader, Rows, check_memory
+from ringfence.weak.tasks.residence import streams
+from ringfence.weak.tasks.samples import Patch, Reader
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.tasks.task import Task
+from ringfence.weak.tasks.windows import StreamedRows
 
 
 def box_task(
@@ -25,7 +28,7 @@ def box_task(
     prepared: PreparedSet | None = None,
     each: Callable[[int], None] = lambda total: None,
 ) -> Task:
-    """Read a prepared set into memory, with what the constraints need of it.
+    """Read a prepared set, with what the constraints need of it: into memory if it fits, see ``data.streamed``.
 
     Without a case for validation, constraints are counted on the training images: somebody may have no mask at all.
 
@@ -41,8 +44,8 @@ def box_task(
     cases = prepared.of("train")
     if not cases:
         raise ValueError(f"{prepared.path} has no case for training")
-    check_memory(prepared)
     patch = checked_patch(data.patch, prepared)
+    streamed = streams(prepared, data.streamed, patch)
     facts = TaskFacts(prepared.classes, 2 if patch is None else 3, prepared)
     constraints = {}
     for name, one in make_constraints(asked).items():
@@ -51,13 +54,14 @@ def box_task(
     boxes = None if data.boxes is None else read_boxes(data.boxes, prepared)
     judges = prepared.of("validation") or cases
     total = len(cases) + len(judges)
-    reader = Reader(prepared, constraints, boxes, data.margin, data.smallest_part, lambda: each(total))
+    reader = Reader(prepared, constraints, boxes, data.margin, data.smallest_part, lambda: each(total), streamed)
     if patch is None:
         train, validation = reader.slices(cases), reader.slices(judges)
     else:
         train, validation = reader.volumes(cases, patch), reader.tiles(judges, patch)
     if judges is cases:  # Dice on images trained on would be no Dice
-        validation["case"] = torch.where(validation["case"] < 0, validation["case"], -1 - validation["case"])
+        known = validation.targets if isinstance(validation, StreamedRows) else validation
+        known["case"] = torch.where(known["case"] < 0, known["case"], -1 - known["case"])
     _check_boxes(train, data, prepared, strips=any(isinstance(one, Strips) for one in constraints.values()))
     return Task(
         train,
@@ -69,6 +73,7 @@ def box_task(
         prepared.preprocessing,
         prepared.labels,
         names=sample_names(cases, volumes=patch is not None),
+        workers=data.workers,
     )
 
 
@@ -93,7 +98,9 @@ def checked_patch(patch: list[int] | None, prepared: PreparedSet) -> Patch | Non
     return patch[0], patch[1], patch[2]
 
 
-def _check_boxes(train: Rows, data: BoxDataSettings, prepared: PreparedSet, *, strips: bool) -> None:
+def _check_boxes(
+    train: Mapping[str, Tensor], data: BoxDataSettings, prepared: PreparedSet, *, strips: bool
+) -> None:
     """Refuse a set in which a class has no box at all, or in which no strip is left."""
     sides = train["box"][..., 1] - train["box"][..., 0]
     boxed = (sides > 0).all(dim=-1).any(dim=2).any(dim=0)

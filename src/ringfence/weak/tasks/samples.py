@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
+from typing import Final
 
 import numpy as np
 import torch
@@ -18,15 +19,19 @@ from ringfence.weak.constraints.boxes import box_targets, moved_boxes
 from ringfence.weak.constraints.case import CaseSamples
 from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.motion import Motion
+from ringfence.weak.prepared.case_file import CaseFile
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
+from ringfence.weak.tasks.windows import PIXELS, Size, StreamedRows, WindowReader, Windows, cut
 
 Rows = dict[str, Tensor]
-Patch = tuple[int, int, int]
+Patch = Size
+OWN: Final = (*PIXELS, "volume_size", "index", "key", "rows", "ghost")
+"""What samples and batches have of their own: no constraint may call a target so."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads the samples of a set's cases.
+    """Reads the samples of a set's cases, one case at a time.
 
     Attributes:
         prepared: the set.
@@ -35,6 +40,7 @@ class Reader:
         margin: pixels by which boxes may be too wide on every side.
         smallest: pixels; smaller parts of a mask get no box.
         each: called after every case.
+        streamed: leave the pixels on the disk.
     """
 
     prepared: PreparedSet
@@ -43,43 +49,116 @@ class Reader:
     margin: int = 0
     smallest: int = 1
     each: Callable[[], None] = lambda: None
+    streamed: bool = False
 
-    def slices(self, cases: Sequence[Case]) -> Rows:
+    def slices(self, cases: Sequence[Case]) -> Rows | StreamedRows:
         """A sample for each slice: ``image``, ``mask``, ``case`` and targets."""
-        return joined([self._rows(case, number, volume=False) for number, case in enumerate(cases)])
+        starts = [torch.tensor([[number, 0, 0] for number in range(case.shape[0])]) for case in cases]
+        windows = self._windows((1, *self.prepared.size), flat=True)
+        return self._read(cases, starts, windows, PIXELS[:2], lambda rows, start: rows)
 
-    def volumes(self, cases: Sequence[Case], patch: Patch) -> Rows:
-        """A sample for each case, all padded to the same number of slices, and to no less than a patch."""
-        rows = [self._rows(case, number, volume=True) for number, case in enumerate(cases)]
-        shape = [max(patch[axis], *(one["image"].shape[2 + axis] for one in rows)) for axis in range(3)]
-        for one in rows:
-            for name in ("image", "mask"):
-                one[name] = padded(one[name], shape)
-        return joined(rows)
+    def volumes(self, cases: Sequence[Case], patch: Patch) -> Rows | StreamedRows:
+        """A sample for each case, to cut patches from; ``volume_size`` is its size, or the patch's if that is more.
 
-    def tiles(self, cases: Sequence[Case], patch: Patch) -> Rows:
+        In memory all are filled up with zeros to the same number of slices; of those on the disk, only patches are
+        read.
+        """
+        extent = torch.tensor([(case.shape[0], *self.prepared.size) for case in cases])
+        extent = torch.maximum(extent, torch.tensor(patch))
+        depth, height, width = extent.max(dim=0).values.tolist()
+        windows = self._windows(patch if self.streamed else (depth, height, width))
+        starts = [torch.zeros(1, 3, dtype=torch.int64) for _ in cases]
+        rows = self._read(cases, starts, windows, PIXELS[:2], lambda rows, start: rows)
+        (rows.targets if isinstance(rows, StreamedRows) else rows)["volume_size"] = extent
+        return rows
+
+    def tiles(self, cases: Sequence[Case], patch: Patch) -> Rows | StreamedRows:
         """Cases in tiles beside each other; ``judged`` is False where a tile is beyond its volume."""
-        tiles: list[Rows] = []
-        for number, case in enumerate(cases):
-            volume = self._rows(case, number, volume=True)
-            space = volume["image"].shape[2:]
-            shape = [-(-length // size) * size for length, size in zip(space, patch, strict=True)]
-            volume["judged"] = padded(torch.ones(1, 1, *space, dtype=torch.bool), shape)[:, 0]
-            volume["image"], volume["mask"] = padded(volume["image"], shape), padded(volume["mask"], shape)
-            starts = [range(0, length, size) for length, size in zip(shape, patch, strict=True)]
-            for start in torch.cartesian_prod(*(torch.tensor(list(one)) for one in starts)):
-                tiles.append(self._tile(volume, start, shape, patch))
-        return joined(tiles)
+        starts = []
+        for case in cases:
+            space = (case.shape[0], *self.prepared.size)
+            axes = [torch.arange(0, length, size) for length, size in zip(space, patch, strict=True)]
+            starts.append(torch.cartesian_prod(*axes))
 
-    def _tile(self, volume: Rows, start: Tensor, shape: Sequence[int], patch: Patch) -> Rows:
-        tile = volume | moved_targets(volume, self.constraints, Motion.crop(start[None], shape, patch))
-        for axis, (first, size) in enumerate(zip(start.tolist(), patch, strict=True)):
-            for name in ("image", "mask", "judged"):
-                tile[name] = tile[name].narrow(tile[name].ndim - 3 + axis, first, size)
-        return tile
+        def moved(rows: Rows, start: Tensor) -> Rows:
+            every = {name: tensor.expand(len(start), *tensor.shape[1:]) for name, tensor in rows.items()}
+            return every | moved_targets(every, self.constraints, Motion.crop(start, patch, patch))
 
-    def _rows(self, case: Case, number: int, *, volume: bool) -> Rows:
-        image, labels = self.prepared.load(case)
+        return self._read(cases, starts, self._windows(patch), PIXELS, moved)
+
+    @cached_property
+    def _annotated(self) -> dict[str, list[BoxAnnotation]]:
+        found: dict[str, list[BoxAnnotation]] = {}
+        for one in self.boxes or ():
+            found.setdefault(one.case, []).append(one)
+        return found
+
+    def _windows(self, size: Size, *, flat: bool = False) -> Windows:
+        return Windows(size, len(self.prepared.channels), len(self.prepared.classes), flat)
+
+    def _read(
+        self,
+        cases: Sequence[Case],
+        starts: Sequence[Tensor],
+        windows: Windows,
+        names: Sequence[str],
+        moved: Callable[[Rows, Tensor], Rows],
+    ) -> Rows | StreamedRows:
+        """Samples that are windows of cases.
+
+        Args:
+            cases: all of them.
+            starts: for each case int64 ``[samples, 3]``, where its windows begin.
+            windows: how large they are.
+            names: what is read of the pixels.
+            moved: from a case's targets and the starts to those of its windows.
+        """
+        total = sum(map(len, starts))
+        memory = None if self.streamed else self._room(windows, total, names)
+        parts, files, first = [], [], 0
+        for number, (case, start) in enumerate(zip(cases, starts, strict=True)):
+            file = self._located(case) if self.streamed else None
+            image, labels = self.prepared.load(case)
+            parts.append(moved(self._targets(case, number, image, labels, volume=not windows.flat), start))
+            if memory is not None:
+                found = windows.empty(len(start), names)
+                for row, (depth, top, left) in enumerate(start.tolist()):
+                    _cut_case(image, labels, (depth, top, left), {name: found[name][row] for name in names})
+                for name, tensor in windows.samples(found).items():
+                    memory[name][first : first + len(start)] = tensor
+            if file is not None:
+                with file.open():  # what was just read and checked is what it was when it was located
+                    files.append(file)
+            first += len(start)
+            self.each()
+        targets = joined(parts)
+        if memory is not None:
+            return memory | targets
+        places = torch.cat([F.pad(start, (1, 0), value=number) for number, start in enumerate(starts)])
+        return StreamedRows(targets, WindowReader(tuple(files), windows), places, names)
+
+    def _room(self, windows: Windows, count: int, names: Sequence[str]) -> Rows:
+        """Where all pixels go, made before the first case is read: nothing is there twice."""
+        space = windows.size[1:] if windows.flat else windows.size
+        shapes = {
+            "image": (count, windows.channels, *space),
+            "mask": (count, windows.classes, *space),
+            "judged": (count, *space),
+        }
+        return {
+            name: torch.empty(shapes[name], dtype=torch.uint8 if name == "image" else torch.bool) for name in names
+        }
+
+    def _located(self, case: Case) -> CaseFile | None:
+        found = self.prepared.located(case)
+        if found is None:
+            self.prepared.load(case)  # which says what is wrong with it, if more is than that it is packed
+            raise ValueError(packed(self.prepared))
+        return found
+
+    def _targets(
+        self, case: Case, number: int, image: NDArray[np.uint8], labels: NDArray[np.uint8] | None, *, volume: bool
+    ) -> Rows:
         pixels, mask = torch.from_numpy(image), _masks(labels, case, self.prepared)
         if volume:
             pixels, mask = pixels.transpose(0, 1)[None], mask.transpose(0, 1)[None]
@@ -89,17 +168,30 @@ class Reader:
             case,
             self.prepared.size,
             case.masked,
-            [one for one in self.boxes or () if one.case == case.name],
+            self._annotated.get(case.name, []),
             self.margin,
             self.smallest,
         )
-        rows = {"image": pixels, "mask": mask, "case": _numbers(case, number, len(pixels))}
+        rows = {"case": _numbers(case, number, len(pixels))}
         rows |= box_targets(samples)  # also where no constraint is about boxes: patches are aimed by them
         for name, one in self.constraints.items():
             with inside(f"constraints.{name}: "):
                 _add(rows, one.targets(samples), samples)
-        self.each()
         return rows
+
+
+def _cut_case(
+    image: NDArray[np.uint8],
+    labels: NDArray[np.uint8] | None,
+    start: Size,
+    windows: Mapping[str, NDArray[np.uint8]],
+) -> None:
+    """Cut image, mask and what is judged of a case."""
+    cut(image, start, windows["image"])
+    if labels is not None:
+        cut(labels, start, windows["mask"])
+    if "judged" in windows:
+        cut(np.ones((len(image), *image.shape[2:]), np.uint8), start, windows["judged"])
 
 
 def _add(rows: Rows, targets: Mapping[str, Tensor], samples: CaseSamples) -> None:
@@ -108,7 +200,7 @@ def _add(rows: Rows, targets: Mapping[str, Tensor], samples: CaseSamples) -> Non
         if len(target) != len(samples.image):
             raise ValueError(f"{name} has {len(target)} rows, and {samples.name} has {len(samples.image)} samples")
         there = rows.setdefault(name, target)
-        if there is not target and not torch.equal(there, target):
+        if name in OWN or (there is not target and not torch.equal(there, target)):
             raise ValueError(
                 f"its target '{name}' of {samples.name} is there already, with other values: another constraint's, "
                 "or the sample's own. Give it another name; a kind with targets of its own can be asked for once"
@@ -145,28 +237,12 @@ def padded(volume: Tensor, shape: Sequence[int]) -> Tensor:
     return F.pad(volume, [width for pair in reversed(missing) for width in (0, pair)])
 
 
-def check_memory(prepared: PreparedSet, free: int | None = None) -> None:
-    """Refuse a set that memory cannot hold: a system that runs out of it ends the program without a word.
-
-    Args:
-        prepared: the set, all of which is read.
-        free: bytes that can be had; default: asked from Linux, and not known elsewhere.
-    """
-    free = _available() if free is None else free
-    pixels = sum(case.shape[0] for case in prepared.cases) * prepared.size[0] * prepared.size[1]
-    needed = 2 * pixels * (len(prepared.channels) + len(prepared.classes))  # a byte each; twice while put together
-    if free is not None and needed > free:
-        raise ValueError(
-            f"{prepared.path} needs about {needed / 1e9:.1f} GB of memory to train on, and {free / 1e9:.1f} GB can "
-            "be had: prepare it with a smaller --size, or fewer cases"
-        )
-
-
-def _available() -> int | None:
-    file = Path("/proc/meminfo")
-    lines = file.read_text(encoding="ascii").splitlines() if file.exists() else []
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return 1024 * int(found[0]) if found else None
+def packed(prepared: PreparedSet) -> str:
+    """What to do with a set of an older ringfence, whose files cannot be read in part."""
+    return (
+        f"{prepared.path} was prepared by an older ringfence: its files are packed, and cannot be streamed from "
+        "the disk. Prepare it again, into a new folder"
+    )
 
 
 def _numbers(case: Case, number: int, count: int) -> Tensor:

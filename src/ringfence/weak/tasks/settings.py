@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ringfence.numbers import positive_number, whole_number
 from ringfence.options import inside, option
@@ -24,11 +25,16 @@ class BoxDataSettings:
     patch: list[int] | None = option(
         None, "train on volumes, in patches of this many slices, rows and columns; default: on slices"
     )
+    streamed: Literal["auto", "always", "never"] = option(
+        "auto", "read images from the disk while training; auto: if they do not fit into memory"
+    )
+    workers: int = option(2, "of a streamed set: processes that read ahead; 0: read in the process that trains")
 
     def __post_init__(self) -> None:
         with inside("data."):
             whole_number("margin", self.margin, 0)
             whole_number("smallest_part", self.smallest_part)
+            whole_number("workers", self.workers, 0)
         if self.patch is not None and (len(self.patch) != 3 or min(self.patch) < 1):
             raise ValueError(f"data.patch is three numbers: slices, rows and columns; got {self.patch}")
 

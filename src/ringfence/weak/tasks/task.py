@@ -13,6 +13,7 @@ from ringfence.residuals import Residual
 from ringfence.segmentation import Region
 from ringfence.weak.constraints.constraint import Constraint, Targets, Unit
 from ringfence.weak.prepared.preprocessing import Preprocessing
+from ringfence.weak.tasks.windows import StreamedRows, count_of
 
 Measure: TypeAlias = Callable[[Region, Targets], dict[str, Residual]]
 """From a region and what is known of its samples to residuals by the constraints' names."""
@@ -24,7 +25,8 @@ class Task:
 
     Attributes:
         train: samples as tensors by name: ``image`` (uint8 ``[N, channels, *space]``), ``mask`` (bool
-            ``[N, classes, *space]``; only full supervision looks at it) and the constraints' targets.
+            ``[N, classes, *space]``; only full supervision looks at it) and the constraints' targets. Of a set that
+            is streamed (``StreamedRows``) images and masks stay on the disk; ``pixels_of`` reads those of some.
         validation: likewise, of other images; ``case`` (int64 ``[N]``, which patient a sample is part of) where
             Dice is of patients, and ``judged`` (bool ``[N, *space]``) where some pixels have no truth.
         channels: names of the images' channels.
@@ -35,10 +37,11 @@ class Task:
         labels: the classes' values in masks; 1, 2, ... if empty.
         bounded: every sample has every bound, so that nobody need look for those that are missing.
         names: of the samples to learn from, for messages; none if nobody named them.
+        workers: processes that read samples ahead, if they are streamed.
     """
 
-    train: dict[str, Tensor]
-    validation: dict[str, Tensor]
+    train: Mapping[str, Tensor]
+    validation: Mapping[str, Tensor]
     channels: tuple[str, ...]
     classes: tuple[str, ...]
     space: tuple[int, ...]
@@ -47,6 +50,17 @@ class Task:
     labels: tuple[int, ...] = ()
     bounded: bool = False
     names: tuple[str, ...] = ()
+    workers: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many samples there are to learn from."""
+        return count_of(self.train)
+
+    @property
+    def streamed(self) -> bool:
+        """Whether images are read from the disk while training."""
+        return isinstance(self.train, StreamedRows)
 
     def measure(self, unit: Unit) -> Measure:
         """The residuals of all constraints, measured in ``unit``."""
@@ -63,7 +77,7 @@ class Task:
         """Samples of the validation set to keep pictures of: of each of the first cases the one with most in it."""
         case = self.validation.get("case")
         if case is None:
-            return list(range(min(count, len(self.validation["image"]))))
+            return list(range(min(count, count_of(self.validation))))
         case = torch.where(case < 0, -1 - case, case)
         if "box" in self.validation:
             box = self.validation["box"]
@@ -80,7 +94,7 @@ def measured(constraints: Mapping[str, Constraint], unit: Unit = "pixels") -> Me
 
     def residuals(region: Region, targets: Targets) -> dict[str, Residual]:
         found = {name: one.residual(region, targets, unit) for name, one in constraints.items()}
-        rows = region.probabilities.shape[0]
+        rows = region.shape[0]
         for name, one in found.items():
             if one.f.shape[:1] != (rows,):
                 raise ValueError(

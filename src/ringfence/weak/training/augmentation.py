@@ -1,12 +1,13 @@
 """Augmentation: images are flipped, moved, scaled along the axes, and changed in brightness; never rotated.
 
 MONAI has each of these one image at a time; here they are batched, on whatever device the batch is, and every
-constraint is asked what becomes of its targets.
+constraint is asked what becomes of its targets. What becomes of a sample depends on its key alone (see draws), not
+on who else is in its batch, nor on the process that has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +18,9 @@ from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.motion import Motion
 from ringfence.weak.tasks.samples import moved_targets
 from ringfence.weak.tasks.task import Task
+from ringfence.weak.training import fused_augmentation as fused
 from ringfence.weak.training.data import Batch
+from ringfence.weak.training.draws import FIELD, bell, uniform
 from ringfence.weak.training.settings import AugmentSettings, flip_axes
 
 
@@ -25,27 +28,23 @@ from ringfence.weak.training.settings import AugmentSettings, flip_axes
 class Augmentation:
     """x' = ±s·x + d along each axis, for image, mask and targets alike; e^field·(c·x^γ + b) + noise for brightness.
 
-    Random numbers come from torch's own generator.
+    Random numbers follow from the batch's ``key`` (int64, one a sample); where it has none, from torch's generator.
 
     Attributes:
         settings: how much of each.
         constraints: whose targets move with the images.
-        patch: a window of this size is cut from each image first; None for the whole of it.
     """
 
     settings: AugmentSettings
     constraints: Mapping[str, Constraint]
-    patch: Sequence[int] | None = None
 
     @classmethod
     def of(cls, task: Task, settings: AugmentSettings) -> Augmentation:
-        """For a task: its constraints, and a patch of each of its volumes, if it has volumes."""
-        return cls(settings, task.constraints, task.space if len(task.space) == 3 else None)
+        """For a task: its constraints."""
+        return cls(settings, task.constraints)
 
     def __call__(self, batch: Batch) -> Batch:
         """The batch as it is trained on."""
-        if self.patch is not None:
-            batch = cropped(batch, self.constraints, self.patch)
         return augmented(batch, self.constraints, self.settings)
 
 
@@ -58,55 +57,43 @@ def augmented(batch: Batch, constraints: Mapping[str, Constraint], settings: Aug
 
 def _augmented(batch: Batch, constraints: Mapping[str, Constraint], settings: AugmentSettings) -> Batch:
     images = batch["image"]
-    rows, axes = len(images), images.ndim - 2
-    scale = 1.0 + settings.scale * _uniform(rows, axes, images.device)
-    shift = settings.shift * _uniform(rows, axes, images.device)
+    key, axes = keys_of(batch), images.ndim - 2
+    draws = uniform(key, 3 * axes + 4)
+    scale = 1.0 + settings.scale * (2.0 * draws[:, :axes] - 1.0)
+    shift = settings.shift * (2.0 * draws[:, axes : 2 * axes] - 1.0)
     for axis in flip_axes(settings.flip):
-        turned = torch.rand(rows, device=images.device) < 0.5
+        turned = draws[:, 2 * axes + axis] < 0.5
         scale[:, axis] = torch.where(turned, -scale[:, axis], scale[:, axis])
     varied = dict(batch)
-    varied["image"] = _brightened(_moved(images, scale, shift, "bilinear"), settings)
+    varied["image"] = varied_images(images, key, scale, shift, draws[:, 3 * axes :], settings)
     if "mask" in batch:
-        varied["mask"] = _moved(batch["mask"], scale, shift, "nearest") > 0
+        varied["mask"] = moved_masks(batch["mask"], scale, shift)
     return varied | moved_targets(batch, constraints, Motion.resampled(scale, shift, images.shape[2:]))
 
 
-def cropped(batch: Batch, constraints: Mapping[str, Constraint], window: Sequence[int]) -> Batch:
-    """A window of each image, two of three around a place within one of its boxes, if it has any."""
+def keys_of(batch: Batch) -> Tensor:
+    """The batch's keys; fresh ones where its loader gave none."""
+    if "key" in batch:
+        return batch["key"]
     images = batch["image"]
-    rows, axes, device = len(images), images.ndim - 2, images.device
-    space, wanted = torch.tensor(images.shape[2:], device=device), torch.tensor(window, device=device)
-    anywhere = (torch.rand(rows, axes, device=device) * (space - wanted + 1)).floor()
-    start = _around_boxes(batch["box"], wanted, anywhere) if "box" in batch else anywhere
-    start = torch.minimum(start.long().clamp(min=0), space - wanted)
-    places = [
-        (start[:, axis, None] + torch.arange(length, device=device)).view(
-            rows, *[length if one == axis else 1 for one in range(axes)]
-        )
-        for axis, length in enumerate(window)
-    ]
-    row = torch.arange(rows, device=device).view(rows, *[1] * axes)
-    here: tuple[Tensor | slice, ...] = (row, slice(None), *places)
-    part = {name: batch[name][here].movedim(-1, 1) for name in ("image", "mask") if name in batch}
-    return batch | part | moved_targets(batch, constraints, Motion.crop(start, images.shape[2:], window))
+    return torch.randint(2**62, (len(images),), device=images.device)
 
 
-def _around_boxes(boxes: Tensor, wanted: Tensor, anywhere: Tensor) -> Tensor:
-    """Where windows begin, two of three of them around a place within a box."""
-    boxes = boxes.flatten(1, -3)  # of whatever class
-    rows, _, axes, _ = boxes.shape
-    there = (boxes[..., 1] > boxes[..., 0]).all(dim=-1)
-    chance = torch.rand(there.shape, device=boxes.device)
-    chosen = boxes[torch.arange(rows, device=boxes.device), torch.where(there, chance, -1.0).argmax(dim=1)]
-    within = chosen[..., 0] + torch.rand(rows, axes, device=boxes.device) * (chosen[..., 1] - chosen[..., 0])
-    around = (within - torch.rand(rows, axes, device=boxes.device) * wanted).floor()
-    aimed = there.any(dim=1) & (torch.rand(rows, device=boxes.device) < 2 / 3)
-    return torch.where(aimed[:, None], around, anywhere)
+def varied_images(
+    images: Tensor, key: Tensor, scale: Tensor, shift: Tensor, draws: Tensor, settings: AugmentSettings
+) -> Tensor:
+    """Images moved and changed in brightness: by one kernel on a GPU, where it can, and else step by step."""
+    bias = _field(images, key, settings.bias) if settings.bias > 0.0 else None
+    if fused.can_fuse(images):
+        return fused.varied(images, key, scale, shift, draws, bias, settings)
+    return _brightened(_moved(images, scale, shift, "bilinear"), key, draws, bias, settings)
 
 
-def _uniform(rows: int, axes: int, device: torch.device) -> Tensor:
-    """Numbers between -1 and 1: ``[rows, axes]``."""
-    return 2.0 * torch.rand(rows, axes, device=device) - 1.0
+def moved_masks(masks: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Masks as the images moved: that of the nearest pixel."""
+    if fused.can_fuse(masks):
+        return fused.moved(masks, scale, shift)
+    return _moved(masks, scale, shift, "nearest") > 0
 
 
 def _moved(images: Tensor, scale: Tensor, shift: Tensor, mode: str) -> Tensor:
@@ -122,25 +109,28 @@ def _moved(images: Tensor, scale: Tensor, shift: Tensor, mode: str) -> Tensor:
     return moved.round_().to(images.dtype) if images.dtype == torch.uint8 else moved
 
 
-def _brightened(images: Tensor, settings: AugmentSettings) -> Tensor:
+def _brightened(
+    images: Tensor, key: Tensor, draws: Tensor, bias: Tensor | None, settings: AugmentSettings
+) -> Tensor:
+    """draws: contrast, brightness, gamma and the strength of noise, of each image, in 0..1."""
     if settings.intensity == settings.bias == settings.noise == 0.0:
         return images
     ones = [1] * (images.ndim - 1)
-    draws = settings.intensity * _uniform(len(images), 3, images.device)
-    contrast, brightness, gamma = (draw.view(-1, *ones) for draw in draws.unbind(dim=1))
+    changes = settings.intensity * (2.0 * draws[:, :3] - 1.0)
+    contrast, brightness, gamma = (change.view(-1, *ones) for change in changes.unbind(dim=1))
     grey = (images.float() / 255.0).pow(gamma.exp())
     grey = (1.0 + contrast) * (grey - 0.5) + 0.5 + 0.5 * brightness
-    if settings.bias > 0.0:
-        grey = grey * _field(images, settings.bias).exp()
+    if bias is not None:
+        grey = grey * bias.exp()
     if settings.noise > 0.0:
-        strength = settings.noise * torch.rand(len(images), *ones, device=images.device)
-        grey = grey + strength * torch.randn_like(grey)
+        strength = settings.noise * draws[:, 3].view(-1, *ones)
+        grey = grey + strength * bell(key, grey[0].numel()).view(grey.shape)
     # what was black beyond the image's border stays so, or it would tell how the image was varied
     return torch.where(images > 0, (255.0 * grey).clamp(0.0, 255.0).round(), 0.0).to(images.dtype)
 
 
-def _field(images: Tensor, strength: float) -> Tensor:
+def _field(images: Tensor, key: Tensor, strength: float) -> Tensor:
     """Normal numbers on a coarse grid, smooth in between; the same for all channels: ``[B, 1, *space]``."""
     space = images.shape[2:]
-    coarse = strength * torch.randn(len(images), 1, *[4] * len(space), device=images.device)
+    coarse = strength * bell(key, 4 ** len(space), FIELD).view(len(images), 1, *[4] * len(space))
     return F.interpolate(coarse, space, mode="bicubic" if len(space) == 2 else "trilinear")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from ringfence.weak.training.checkpoint_state import (
     rehearse,
 )
 from ringfence.weak.training.history import History
+from ringfence.weak.training.lengthened import for_more_epochs, length_before
 
 if TYPE_CHECKING:
     from ringfence.weak.training.module import WeakSegmentation
@@ -38,11 +40,14 @@ class WholeCheckpoints(TorchCheckpointIO):
 
     Args:
         module: whose training goes on; without one, nothing is read.
+        say: told in a line what becomes of a training that is to last longer than it was begun for.
     """
 
-    def __init__(self, module: WeakSegmentation | None = None) -> None:
+    def __init__(
+        self, module: WeakSegmentation | None = None, say: Callable[[str], None] = lambda line: None
+    ) -> None:
         super().__init__()
-        self.module = module
+        self.module, self._say = module, say
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Write beside it, then rename."""
@@ -55,17 +60,27 @@ class WholeCheckpoints(TorchCheckpointIO):
     ) -> dict[str, Any]:
         """What the file says, if it can be gone on from."""
         assert self.module is not None  # noqa: S101 - see above
-        return read_checkpoint(Path(path), self.module)
+        return read_checkpoint(Path(path), self.module, self._say)
 
 
-def read_checkpoint(path: Path, module: WeakSegmentation) -> dict[str, Any]:
+def read_checkpoint(
+    path: Path, module: WeakSegmentation, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
     """All that Lightning needs to go on with the training that ``module`` is attached to, and no more.
+
+    Args:
+        path: the file.
+        module: whose training goes on.
+        say: told if it will last longer than it was begun for.
 
     Raises:
         ValueError: the file is damaged, or of another network; with the entry at fault.
     """
     try:
-        return _checked(path, read_torch(path), module)
+        kept = read_torch(path)
+        checked = _checked(path, kept, module)
+        before, now = length_before(kept, checked), module.trainer.max_epochs or 1
+        return checked if before == now else for_more_epochs(checked, module, before, say)
     except (Refused, Wrong) as error:
         raise ValueError(
             f"{path} is damaged ({first_line(error)}): remove it to train this method from its beginning"
@@ -146,10 +161,13 @@ def _checked_loop(loops: Any, trainer: pl.Trainer, epoch: int, step: int) -> dic
             raise Wrong(f"loops: epoch_progress is {counts} after epoch {epoch + 1}")
     each = batches["current"]["completed"]
     steps = loop["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]["step"]
-    counted = {*batches["total"].values(), loop["epoch_loop.state_dict"]["_batches_that_stepped"]}
+    stepped = {*steps["total"].values(), loop["epoch_loop.state_dict"]["_batches_that_stepped"]}
     if (
         set(batches["current"].values()) != {each}
-        or counted | set(steps["total"].values()) | {step} != {(epoch + 1) * each}
+        or stepped != {step}
+        or len(set(batches["total"].values())) > 1
+        or step % (epoch + 1)
+        or each % max(step // (epoch + 1), 1)  # some batches make a step, each as many
         or not batches["is_last_batch"]
     ):
         raise Wrong(f"loops: the counts of batches and steps do not agree (global_step {step})")
@@ -165,7 +183,7 @@ def _checked_callbacks(states: dict[str, Any], epoch: int) -> dict[str, Any]:
     if stepped is not None and stepped != epoch + 1:  # the fence's step comes before the checkpoint
         raise Wrong(f"callbacks: {fence} has stepped {shown(stepped)} times after epoch {epoch + 1}")
     return {
-        history: {"rows": checked_rows(rows, epoch + 1)},
+        history: {"rows": checked_rows(rows, epoch + 1)},  # its length is the training's, now
         fence: {"best_score": None, "best_path": "", "stepped": stepped},
     }
 

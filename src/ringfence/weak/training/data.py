@@ -1,9 +1,9 @@
-"""Samples in memory as batches: a DataModule for any Trainer, or a Dataset for a DataLoader of one's own."""
+"""Samples as batches: a DataModule for any Trainer, or a Dataset for a DataLoader of one's own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, Literal, TypeAlias
 
 import pytorch_lightning as pl
 import torch
@@ -11,60 +11,131 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ringfence.weak.tasks.task import Task
+from ringfence.weak.tasks.windows import PIXELS, StreamedRows, count_of, pixels_of
+from ringfence.weak.training.loader import Plan
+from ringfence.weak.training.patches import Batch, Patches
+from ringfence.weak.training.shards import Order
+from ringfence.weak.training.streaming import StreamedBatches
 
-Batch = dict[str, Tensor]
+__all__ = ["VALIDATION_BATCH", "Batch", "Batches", "Samples", "SegmentationData"]
+
 VALIDATION_BATCH: Final = 50
 """Slices at once in validation; volumes are large, and go in batches as in training."""
+Part: TypeAlias = Literal["train", "validation"]
 
 
 class Samples(Dataset[Batch]):
     """Samples as a torch Dataset: a dictionary of tensors each, with its number as ``index``.
 
     Args:
-        rows: tensors of equal length by name, such as ``task.train``.
+        rows: tensors of equal length by name, such as ``task.train``; of a streamed set, images are read when they
+            are asked for.
     """
 
     def __init__(self, rows: Mapping[str, Tensor]) -> None:
-        self.rows = dict(rows)
+        if isinstance(rows, StreamedRows) and "volume_size" in rows:
+            raise ValueError(
+                "of volumes on the disk, patches are read: by SegmentationData(task).train_dataloader()"
+            )
+        self.rows = rows if isinstance(rows, StreamedRows) else dict(rows)
 
     def __len__(self) -> int:
-        return len(self.rows["image"])
+        return count_of(self.rows)
 
     def __getitem__(self, number: int) -> Batch:
         if not -len(self) <= number < len(self):
             raise IndexError(f"sample {number} of {len(self)}")
         row = {name: tensor[number] for name, tensor in self.rows.items()}
+        if isinstance(self.rows, StreamedRows):
+            row |= {name: one[0] for name, one in pixels_of(self.rows, torch.tensor([number])).items()}
         return row | {"index": torch.tensor(number % len(self))}
 
 
 class SegmentationData(pl.LightningDataModule):
     """A task's samples in batches: kept on the device that trains, if half of what is free there holds them.
 
+    Those of a streamed task are read from the disk, and are the same, in the same order. Batches are dictionaries:
+    what the samples have, ``index`` (their numbers), ``rows`` (how many all ranks have) and, of training batches,
+    ``key`` (what their random numbers depend on). A rank for which no row of a batch is left gets the first one,
+    and ``ghost``, so that it can take part.
+
     Args:
         task: whose samples.
-        batch_size: images a step.
+        batch_size: images a step, of all ranks together.
         seed: of the order of images, which depends on it and on the epoch's number alone: a resumed run sees what
             it would have seen.
         masks: give the masks of training images, too: for full supervision alone.
+        rank: of this process, where several share each batch.
+        ranks: how many do.
+        accumulate: parts that a training batch comes in, one after the other.
+
+    Attributes:
+        numbers_only: training batches have ``index``, ``key``, ``rows`` and ``ghost`` alone: for who gathers the
+            rest from ``resident``.
     """
 
-    def __init__(self, task: Task, batch_size: int = 8, *, seed: int = 0, masks: bool = False) -> None:
+    def __init__(
+        self,
+        task: Task,
+        batch_size: int = 8,
+        *,
+        seed: int = 0,
+        masks: bool = False,
+        rank: int = 0,
+        ranks: int = 1,
+        accumulate: int = 1,
+    ) -> None:
         super().__init__()
         self.task, self.batch_size, self.seed, self.masks = task, batch_size, seed, masks
+        self.rank, self.ranks, self.accumulate = rank, ranks, accumulate
+        self.numbers_only = False
         self._placed: dict[str, Mapping[str, Tensor]] = {}
+        self._streams: dict[str, StreamedBatches] = {}
 
-    def train_dataloader(self) -> Batches:
+    def train_dataloader(self) -> Batches | StreamedBatches:
         """The training set in a new order each epoch; without its masks, unless they are what it learns from."""
-        rows = {name: tensor for name, tensor in self.task.train.items() if self.masks or name != "mask"}
-        return Batches(
-            self._near("train", rows), self.batch_size, seed=self.seed, epoch=self._epoch, device=self._device
-        )
+        order = self._order("train", self.batch_size, self.seed)
+        patches = Patches(self.task.space, self.task.constraints) if "volume_size" in self.task.train else None
+        if isinstance(self.task.train, StreamedRows):
+            return self._streamed("train", order, PIXELS[: 1 + self.masks], patches)
+        empty: dict[str, Tensor] = {}
+        rows = empty if self.numbers_only else self._near("train")
+        return Batches(rows, order, patches=patches, device=self._device)
 
-    def val_dataloader(self) -> Batches:
+    def val_dataloader(self) -> Batches | StreamedBatches:
         """The validation set."""
         rows = self.task.validation
-        many = VALIDATION_BATCH if rows["image"].ndim == 4 else self.batch_size
-        return Batches(self._near("validation", rows), many, device=self._device)
+        order = self._order("validation", VALIDATION_BATCH if len(self.task.space) == 2 else self.batch_size)
+        if isinstance(rows, StreamedRows):
+            return self._streamed("validation", order, rows.names)
+        return Batches(self._near("validation"), order, device=self._device)
+
+    def teardown(self, stage: str) -> None:
+        """Let the processes go that read ahead; Lightning calls it at the end."""
+        self._streams.clear()
+
+    def resident(self, what: Part) -> Mapping[str, Tensor] | None:
+        """All rows on the device that trains, if they are there; not of volumes, of which patches are cut."""
+        rows = getattr(self.task, what)
+        if isinstance(rows, StreamedRows) or "volume_size" in rows:
+            return None
+        placed = self._near(what)
+        return placed if all(tensor.device == self._device for tensor in placed.values()) else None
+
+    def _order(self, what: Part, batch_size: int, seed: int | None = None) -> Order:
+        count, parts = count_of(getattr(self.task, what)), self.accumulate if what == "train" else 1
+        return Order(count, batch_size, seed, self._epoch, self.rank, self.ranks, parts)
+
+    def _streamed(
+        self, what: Part, order: Order, names: Sequence[str], patches: Patches | None = None
+    ) -> StreamedBatches:
+        """One loader for all epochs, whose workers stay."""
+        rows = getattr(self.task, what)
+        if what not in self._streams:
+            self._streams[what] = StreamedBatches(
+                rows, order, workers=self.task.workers, names=names, patches=patches, device=self._device
+            )
+        return self._streams[what]
 
     @property
     def _device(self) -> torch.device:
@@ -73,8 +144,11 @@ class SegmentationData(pl.LightningDataModule):
     def _epoch(self) -> int:
         return self.trainer.current_epoch if self.trainer is not None else 0
 
-    def _near(self, what: str, rows: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def _near(self, what: Part) -> Mapping[str, Tensor]:
         """Rows on the device if there is room for them; else where they are."""
+        rows: Mapping[str, Tensor] = getattr(self.task, what)
+        if what == "train" and not self.masks:
+            rows = {name: tensor for name, tensor in rows.items() if name != "mask"}
         if self._device.type != "cuda":
             return rows
         if what not in self._placed:  # once, for what is placed takes from what is free
@@ -92,38 +166,43 @@ class Batches:
 
     Args:
         rows: tensors of equal length by name.
-        batch_size: rows a batch; the last one may have fewer.
-        seed: shuffles; None keeps the order.
-        epoch: asked for the number of the epoch at the beginning of each.
+        order: which come when; or rows a batch, of which the last may have fewer.
+        seed: shuffles, where no order is given; None keeps the order.
+        epoch: asked for the number of the epoch at the beginning of each, where no order is given.
+        patches: cut these from volumes; None for whole samples.
         device: where batches go, if not where the rows are.
     """
 
     def __init__(
         self,
         rows: Mapping[str, Tensor],
-        batch_size: int,
+        order: Order | int,
         seed: int | None = None,
         epoch: Callable[[], int] = lambda: 0,
+        *,
+        patches: Patches | None = None,
         device: torch.device | None = None,
     ) -> None:
         self.rows = dict(rows)
-        self._device = device
-        self.batch_size = batch_size
-        self._seed, self._epoch = seed, epoch
-        self._count = len(next(iter(self.rows.values())))
+        self.order = order if isinstance(order, Order) else Order(count_of(rows), order, seed, epoch)
+        self._patches, self._device = patches, device
 
     def __len__(self) -> int:
-        return -(-self._count // self.batch_size)
+        return len(self.order)
 
     def __iter__(self) -> Iterator[Batch]:
-        here = next(iter(self.rows.values())).device
-        for index in self._order().to(here).split(self.batch_size):
-            batch = {name: tensor[index] for name, tensor in self.rows.items()} | {"index": index}
-            yield {name: tensor.to(self._device or here) for name, tensor in batch.items()}
+        there = next((tensor.device for tensor in self.rows.values()), self._device or torch.device("cpu"))
+        plan = Plan.of(self.order, self.rows, self._patches).to(there)
+        for share, batch in plan.batches(self.order):
+            start = None if plan.start is None else plan.start[share.part]
+            found = {**self._gathered(batch["index"], start), **batch}
+            yield {name: tensor.to(self._device or there) for name, tensor in found.items()}
 
-    def _order(self) -> Tensor:
-        if self._seed is None:
-            return torch.arange(self._count)
-        # on the CPU: the same numbers whatever trains
-        shuffler = torch.Generator().manual_seed(self._seed * 1_000_003 + self._epoch())
-        return torch.randperm(self._count, generator=shuffler)
+    def _gathered(self, index: Tensor, start: Tensor | None) -> Mapping[str, Tensor]:
+        if self._patches is None or start is None:
+            return {name: tensor[index] for name, tensor in self.rows.items()}
+        pixels: dict[str, Tensor] = {
+            name: self._patches.cut(self.rows[name], index, start) for name in PIXELS if name in self.rows
+        }
+        targets = {name: tensor[index] for name, tensor in self.rows.items() if name not in pixels}
+        return {**pixels, **self._patches.moved(targets, start)}

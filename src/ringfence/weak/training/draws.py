@@ -17,6 +17,8 @@ SECOND: Final = 0x94D049BB133111EB - 2**64
 """The multipliers of SplitMix64 (Steele, Lea and Flood 2014)."""
 PATCH: Final = 1 << 20
 """From here on, numbers are for where a patch is cut; those before are for augmentation."""
+FIELD: Final = 1 << 16
+"""From here on, numbers are for smooth fields."""
 NOISE: Final = 1 << 32
 """From here on, one for each pixel."""
 

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import pytorch_lightning as pl
 import torch
@@ -22,8 +22,10 @@ from torch.optim.lr_scheduler import LRScheduler
 from ringfence.extras import require
 from ringfence.lightning import FenceCallback
 from ringfence.weak.networks.build import Tempered, build_network, fitted_arguments
+from ringfence.weak.ranks.world import World, from_all, met
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.augmentation import Augmentation
+from ringfence.weak.training.batch_norm import norms_of_all_ranks
 from ringfence.weak.training.checkpoint import WholeCheckpoints
 from ringfence.weak.training.data import SegmentationData
 from ringfence.weak.training.history import History
@@ -40,6 +42,9 @@ from ringfence.weak.training.settings import (
     TrainingSettings,
     flip_axes,
 )
+from ringfence.weak.training.strategy import OwnSigterm, ddp
+
+ALONE: Final = World()
 
 
 class FitSettings(Protocol):
@@ -92,7 +97,7 @@ def make_module(settings: FitSettings, task: Task, method: str, seed: int) -> We
         assert found is not None  # noqa: S101 - asked only where there is one
         return found
 
-    fence = own.make(Setup(len(task.train["image"]), training.length, tuple(task.constraints)))
+    fence = own.make(Setup(task.count, training.length, tuple(task.constraints)))
     return WeakSegmentation.of(
         task,
         Tempered(network, len(task.classes), training.prior),
@@ -106,13 +111,25 @@ def make_module(settings: FitSettings, task: Task, method: str, seed: int) -> We
         optimiser=optimiser,
         schedule=None if settings.schedule.class_path is None else schedule,
         seed=seed,
-        cuda_graphs=training.cuda_graphs and not training.compile,
+        cuda_graphs=training.cuda_graphs and not training.compile and not met(),
+        fused=training.fused and not training.compile and not met(),
     )
 
 
-def make_data(settings: FitSettings, task: Task, module: WeakSegmentation, seed: int) -> SegmentationData:
-    """The task's samples in batches."""
-    return SegmentationData(task, settings.training.batch_size, seed=seed, masks=module.supervised)
+def make_data(
+    settings: FitSettings, task: Task, module: WeakSegmentation, seed: int, world: World = ALONE
+) -> SegmentationData:
+    """The task's samples in batches; of several ranks, this one's share of each."""
+    training = settings.training
+    return SegmentationData(
+        task,
+        training.batch_size,
+        seed=seed,
+        masks=module.supervised,
+        rank=world.rank,
+        ranks=world.size,
+        accumulate=training.accumulate,
+    )
 
 
 def make_callback(method: str) -> FenceCallback:
@@ -121,36 +138,72 @@ def make_callback(method: str) -> FenceCallback:
 
 
 def fit(
-    settings: FitSettings, task: Task, method: str, seed: int, run: OneRun, bars: ProgressBars
+    settings: FitSettings,
+    task: Task,
+    method: str,
+    seed: int,
+    run: OneRun,
+    bars: ProgressBars,
+    world: World = ALONE,
 ) -> tuple[WeakSegmentation, History]:
-    """Train one method with one seed; from the folder's checkpoint, if it has one."""
+    """Train one method with one seed; from the folder's checkpoint, if it has one.
+
+    Args:
+        settings: of the training.
+        task: what to learn, and from what.
+        method: its name.
+        seed: of weights, order and augmentation.
+        run: where to.
+        bars: how far it is.
+        world: the ranks that train together, which have met.
+    """
     accelerator, training = choose_accelerator(settings.training.device), settings.training
     module = make_module(settings, task, method, seed)
     history = History(run.path)
     keeper = ModelCheckpoint(run.path, "last", save_on_train_epoch_end=True, enable_version_counter=False)
-    with quiet_lightning():
+    checkpoints = WholeCheckpoints(module, bars.say)
+    plugins: list[Any] = [checkpoints]
+    ours: dict[str, Any] = {}
+    if world.several:
+        image = torch.zeros(len(task.channels), *task.space)
+        ours = {"strategy": ddp(world, module.network, image), "num_nodes": world.nodes}
+    else:
+        plugins.append(LightningEnvironment())  # one process, whatever a cluster's variables say
+    callbacks = [make_callback(method), history, EpochBar(bars, title(seed, method)), keeper]
+    with quiet_lightning(), ranks_norms(module, world):
         trainer = pl.Trainer(
             accelerator=accelerator,
-            devices=1,
+            devices=world.local_size,
+            **ours,
+            accumulate_grad_batches=training.accumulate,
+            use_distributed_sampler=False,  # each rank's loader gives its share
             precision=_precision(training.precision, accelerator),
             max_epochs=training.length,
-            callbacks=[make_callback(method), history, EpochBar(bars, title(seed, method)), keeper],
+            callbacks=[*callbacks, OwnSigterm()] if world.several else callbacks,
             logger=_tensorboard(run.path) if training.tensorboard else False,
-            benchmark=accelerator == "cuda",
+            benchmark=False,  # trying out algorithms takes longer than the best of them saves in a short training
             log_every_n_steps=1,  # nothing is logged by the step; a larger number makes Lightning warn
             num_sanity_val_steps=0,
             enable_progress_bar=False,
             enable_model_summary=False,
             default_root_dir=run.path,
-            plugins=[
-                WholeCheckpoints(module),
-                LightningEnvironment(),
-            ],  # one process, whatever a cluster's variables say
+            plugins=plugins,
         )
         with _interruptible(trainer):
-            data = make_data(settings, task, module, seed)
-            trainer.fit(module, datamodule=data, ckpt_path=run.checkpoint, weights_only=True)
+            data = make_data(settings, task, module, seed, world)
+            begun = from_all(run.checkpoint)[0]  # one file system may know of it before another
+            trainer.fit(module, datamodule=data, ckpt_path=begun, weights_only=True)
     return module, history
+
+
+@contextmanager
+def ranks_norms(module: WeakSegmentation, world: World) -> Iterator[None]:
+    """Batch norms that see the rows of all ranks, if there are several; see ``batch_norm``."""
+    if not world.several:
+        yield
+        return
+    with norms_of_all_ranks(module.network) as module.ghost:
+        yield
 
 
 def title(seed: int, method: str) -> str:
@@ -202,6 +255,8 @@ def quiet_lightning() -> Iterator[None]:
         warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
         warnings.filterwarnings("ignore", message=".*Checkpoint directory .* exists and is not empty")
         warnings.filterwarnings("ignore", message=".*GPU available but not used")
+        warnings.filterwarnings("ignore", message=".*broadcast_buffers. is deprecated")  # its successor is too new
+        warnings.filterwarnings("ignore", message=".*sync_dist=True")  # what we log is the same on all ranks
         warnings.filterwarnings(
             "ignore", message=".*AccumulateGrad node's stream"
         )  # recorded on a stream of its own

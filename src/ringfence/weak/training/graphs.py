@@ -1,9 +1,8 @@
-"""CUDA graphs: from images to residuals and back in two launches instead of hundreds."""
+"""CUDA graphs: from a batch's numbers to its residuals, and back, in two launches instead of hundreds."""
 
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -48,7 +47,7 @@ class Graphed:
 
     def fits(self, batch: Mapping[str, Tensor]) -> bool:
         """Whether a batch is like the sample: the last one of an epoch may be smaller."""
-        return [batch[name].shape for name in self._inputs] == self._shapes
+        return [batch[name].shape for name in self._inputs if name in batch] == self._shapes
 
     def __call__(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What ``measure`` returns, valid until the next call."""
@@ -68,21 +67,6 @@ class _Positional(nn.Module):
         results = self._measure(dict(zip(self._inputs, tensors, strict=True)))
         self.outputs = tuple(results)
         return tuple(results.values())
-
-
-def fused(function: Callable[..., dict[str, Tensor]], *sample: Any) -> Callable[..., dict[str, Tensor]]:
-    """``function`` compiled into a few kernels where this machine can, tried on ``sample``; else as it is.
-
-    Sums, differences and quotients of a map are dozens of small kernels; each costs a GPU more to begin than to do.
-    """
-    compiled = torch.compile(function, dynamic=False)
-    try:
-        torch.stack([value.sum() for value in compiled(*sample).values()]).sum().backward()
-    except (RuntimeError, ImportError) as error:  # no Triton, or no C compiler for it
-        first = str(error).strip().splitlines()[:1]
-        warnings.warn(f"constraints are not compiled ({type(error).__name__}: {first}): slower", stacklevel=2)
-        return function
-    return compiled
 
 
 def plain(residuals: Residuals) -> dict[str, Tensor]:

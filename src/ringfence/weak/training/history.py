@@ -32,6 +32,7 @@ class History(pl.Callback):
         super().__init__()
         self.folder = folder
         self.rows: list[dict[str, float]] = []
+        self.length: int | None = None
         self._began = self._validating = self._validated = self._rate = 0.0
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -56,11 +57,13 @@ class History(pl.Callback):
             | {name.removeprefix(FENCE): value for name, value in sorted(logged.items())}
             | {"seconds_train": seconds, "seconds_validation": self._validated}
         )
-        write_text(self.folder / METRICS, as_csv(self.rows))
+        self.length = trainer.max_epochs
+        if trainer.is_global_zero:
+            write_text(self.folder / METRICS, as_csv(self.rows))
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows so far."""
-        return {"rows": self.rows}
+        """The rows so far, and how many there will be."""
+        return {"rows": self.rows, "length": self.length}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up the rows of the run that is resumed."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pytorch_lightning as pl
 import torch
@@ -24,7 +25,11 @@ from ringfence.residuals import Residual
 from ringfence.segmentation import Region
 from ringfence.weak.constraints.constraint import Constraint, Unit
 from ringfence.weak.networks.build import Tempered
+from ringfence.weak.networks.fast import faster
+from ringfence.weak.ranks.world import from_all
 from ringfence.weak.tasks.task import Measure, Task, measured, tolerances
+from ringfence.weak.training.augmentation import Augmentation
+from ringfence.weak.training.batch_norm import Ghost
 from ringfence.weak.training.data import Batch
 from ringfence.weak.training.divergence import (
     BLOWN_UP,
@@ -40,11 +45,26 @@ from ringfence.weak.training.divergence import (
     samples_of,
 )
 from ringfence.weak.training.flip_averaging import flip_averaged
-from ringfence.weak.training.graphs import Graphed, fused, plain, rewrapped
+from ringfence.weak.training.global_batch import (
+    GHOST,
+    WHOLE,
+    Portion,
+    dice_loss,
+    first_rank,
+    means_and_largest,
+    scaled,
+    taken,
+    without_rows,
+)
+from ringfence.weak.training.graphs import Graphed, plain, rewrapped
 from ringfence.weak.training.measures import MEASURES
 
 OptimiserOf: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]
 ScheduleOf: TypeAlias = Callable[[Optimizer, int], LRScheduler]
+
+
+SUPERVISED: Final = "cross-entropy"
+"""Among the residuals of a replayed step: no constraint can be called so."""
 
 
 class WeakSegmentation(pl.LightningModule):
@@ -75,7 +95,8 @@ class WeakSegmentation(pl.LightningModule):
         schedule: from the optimiser and the number of epochs to a scheduler, stepped once an epoch; default: none.
         names: of the training images, for messages about them.
         seed: makes every epoch's random numbers depend on it and the epoch alone; default: left alone.
-        cuda_graphs: replay the network from CUDA graphs, where there is a GPU and the Trainer has a DataModule.
+        cuda_graphs: replay steps from CUDA graphs, where there is a GPU and the Trainer has a DataModule.
+        fused: compute the network in fewer passes over memory, where there is a GPU; see ``networks.fast``.
     """
 
     def __init__(
@@ -97,6 +118,7 @@ class WeakSegmentation(pl.LightningModule):
         names: Sequence[str] = (),
         seed: int | None = None,
         cuda_graphs: bool = False,
+        fused: bool = False,
     ) -> None:
         super().__init__()
         if fence is None and not supervised:
@@ -109,15 +131,16 @@ class WeakSegmentation(pl.LightningModule):
         measured_in = measure or partial(measured, constraints)
         self.measure, self._counted = measured_in(unit), None if unit == "pixels" else measured_in("pixels")
         self.augmentation, self.supervised, self.flips = augmentation, supervised, tuple(flips)
-        self._dice_loss = _dice_loss(dice_weight) if supervised and dice_weight else None
-        self.temperatures, self.seed, self.cuda_graphs = temperatures, seed, cuda_graphs
+        self._dice_weight, self.ghost = dice_weight, Ghost()
+        self.temperatures, self.seed, self.cuda_graphs, self.fused = temperatures, seed, cuda_graphs, fused
         self._optimiser, self._schedule = optimiser, schedule
         self.names, self.remark = tuple(names), ""
         self.tell: Callable[[str], None] = _warn
         self._watch, self._heaviest = Watch(), max(1.0, largest_weight(self.network))
         self.train_loss = MeanMetric(nan_strategy="disable")  # every step's loss is looked at by the watch
         self.measures = nn.ModuleDict({name: one.metric() for name, one in MEASURES.items() if one.metric})
-        self._graphed: Graphed | None = None
+        self._graphs: list[Graphed] = []
+        self._rows: Mapping[str, Tensor] | None = None
         self._like: dict[str, Residual] = {}
         self._pulls: dict[str, list[Tensor]] = {}
 
@@ -145,29 +168,51 @@ class WeakSegmentation(pl.LightningModule):
 
     def training_step(self, batch: Batch, number: int) -> Tensor:
         """Cross-entropy (and Dice loss) if the masks are used, and the constraints' term if there is a fence."""
-        batch = batch if self.augmentation is None else self.augmentation(batch)
-        if self._graphed is not None and self._graphed.fits(batch):
-            logits, residuals = self._replayed(self._graphed, batch)
+        batch, share = taken(batch, number, getattr(self._trainer, "accumulate_grad_batches", 1))
+        self.ghost.here = share.ghost
+        batch = self._varied(batch)
+        graphed = next((one for one in self._graphs if one.fits(batch)), None)
+        if graphed is not None:
+            values = graphed(batch)
+            supervised = values.pop(SUPERVISED, torch.zeros((), device=self.device))
+            loss, residuals = supervised, rewrapped(values, self._like)
         else:
+            batch = self._made(batch)
             logits, residuals = self._measured(batch)
-        loss = supervised = torch.zeros((), device=self.device)
-        if self.supervised:
-            labels = _labels(batch["mask"])
-            loss = loss + F.cross_entropy(logits, labels)
-            if self._dice_loss is not None:
-                loss = loss + self._dice_loss(logits.float(), labels)
-            supervised = loss
+            supervised = self._supervised_loss(logits, batch, share)
+            # the others' gradients wait for a ghost's
+            loss = supervised + 0.0 * logits.sum() if share.ghost else supervised
         if self.fence is not None:
-            loss = loss + self.fence(index=batch.get("index"), **residuals)
+            weight = share.of_fence(self.fence, residuals)
+            if not share.ghost:
+                loss = loss + scaled(self.fence(index=batch.get("index"), **residuals), weight)
         self.train_loss.update(loss.detach())
         values = torch.stack([loss.detach().float(), supervised.detach().float()])
-        self._stop(self._watch.see(Step(self.current_epoch + 1, number + 1, values, batch, residuals)))
+        step = Step(self.current_epoch + 1, number + 1, values, batch, residuals)
+        self._stop(None if share.ghost else self._watch.see(step))
+        return loss
+
+    def _supervised_loss(self, logits: Tensor, batch: Batch, share: Portion) -> Tensor:
+        """Cross-entropy and Dice loss of this rank's share of a batch; 0 where masks are not used."""
+        if not self.supervised:
+            return torch.zeros((), device=logits.device)
+        labels = _labels(batch["mask"])
+        loss = scaled(F.cross_entropy(logits, labels), share.of_means)
+        if self._dice_weight:
+            found = dice_loss(logits.float(), labels, counts=not share.ghost)
+            loss = loss + scaled(self._dice_weight * found, share.of_common)
         return loss
 
     def validation_step(self, batch: Batch, number: int) -> None:
         """Whether the constraints hold and, where there are masks, what measures are made of."""
+        ghost = GHOST in batch
+        batch, _ = taken(batch, 0, 1)
         logits = self.predicted(batch["image"])
-        region = Region(logits)
+        if ghost:
+            for metric in self.measures.values() if "mask" in batch else ():
+                metric.update(logits[:0], without_rows(batch))  # type: ignore[operator]
+            return
+        region = _region(logits, batch)
         residuals = self.measure(region, batch)
         counted = residuals if self._counted is None else self._counted(region, batch)
         self.monitor.update(index=batch.get("index"), **counted)
@@ -183,12 +228,15 @@ class WeakSegmentation(pl.LightningModule):
     # The epochs
 
     def on_fit_start(self) -> None:
-        """Record CUDA graphs if wanted, now that the network is on its device."""
+        """On a GPU, now that the network is there: fuse what can be fused, and record CUDA graphs, if wanted."""
+        if self.device.type != "cuda":
+            return
+        if self.fused:
+            faster(self.network)
         one_batch_a_step = self.trainer.accumulate_grad_batches == 1  # a replay overwrites the gradients before
         data = getattr(self.trainer, "datamodule", None)
-        if self.cuda_graphs and one_batch_a_step and data is not None and self.device.type == "cuda":
-            batch = next(iter(data.train_dataloader()))
-            self._capture(batch if self.augmentation is None else self.augmentation(batch))
+        if self.cuda_graphs and one_batch_a_step and data is not None:
+            self._record(data)
 
     def on_train_epoch_start(self) -> None:
         """Set what depends on the epoch's number alone, so that a resumed run goes on exactly as it would have."""
@@ -238,19 +286,23 @@ class WeakSegmentation(pl.LightningModule):
                 metric.reset()  # type: ignore[operator]
                 self.log_dict(found if isinstance(found, dict) else {name: found})
         pulls, self._pulls = self._pulls, {}
-        for name, duals in pulls.items():
-            some = torch.cat(duals)
-            if len(some):
-                self.log(f"fence/mean_multiplier/{name}", some.mean())
-                self.log(f"fence/max_multiplier/{name}", some.max())
+        for name, (mean, largest) in means_and_largest(pulls).items():
+            self.log(f"fence/mean_multiplier/{name}", mean)
+            self.log(f"fence/max_multiplier/{name}", largest)
 
     # Divergence
 
     def _stop(self, bad: tuple[Step, float] | None) -> None:
         """End a training whose loss makes no sense, with its batch in a file."""
-        if bad is None or self._halves:
-            return
-        step, loss = bad
+        who = None if self._halves else first_rank(bad is not None)
+        if who is not None:
+            mine = bad is not None and who == self.global_rank
+            raise Diverged(from_all(self._kept(*bad) if mine and bad is not None else "")[who])
+
+    def _kept(self, step: Step, loss: float) -> str:
+        """What to say about a step that diverged; its batch is in a file."""
+        if "image" not in step.batch:
+            step = replace(step, batch=self._made(step.batch))
         samples, file = samples_of(step, self.names), Path(self.trainer.default_root_dir) / FILE
         facts = {
             "method": type(self.fence).__name__ if self.fence else "full supervision",
@@ -261,7 +313,7 @@ class WeakSegmentation(pl.LightningModule):
             **({} if self.fence is None else self.fence.summary()),
         }
         keep(step, loss, facts, file)
-        raise Diverged(described(step, loss, self.fence, samples, self._rate(), file))
+        return described(step, loss, self.fence, samples, self._rate(), file)
 
     @property
     def _halves(self) -> bool:
@@ -275,36 +327,52 @@ class WeakSegmentation(pl.LightningModule):
 
     # From a batch to what its loss is made of
 
+    def _varied(self, batch: Batch) -> Batch:
+        """By somebody else's augmentation, which may do what no graph can record."""
+        ours = self.augmentation is None or isinstance(self.augmentation, Augmentation)
+        return batch if ours or self.augmentation is None else self.augmentation(batch)
+
+    def _made(self, batch: Mapping[str, Tensor]) -> Batch:
+        """A batch as it is trained on: gathered, where it is of numbers alone, and augmented by our own."""
+        made = dict(batch)
+        if "image" not in made and self._rows is not None:
+            made = {name: tensor[made["index"]] for name, tensor in self._rows.items()} | made
+        return self.augmentation(made) if isinstance(self.augmentation, Augmentation) else made
+
     def _measured(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Residual]]:
         logits = self(batch["image"])
-        return logits, {} if self.fence is None else self.measure(Region(logits), batch)
+        return logits, {} if self.fence is None else self.measure(_region(logits, batch), batch)
 
-    def _capture(self, batch: Batch) -> None:
-        """Record the same as CUDA graphs."""
-        apart = ("index", "mask") if self.fence else [name for name in batch if name != "image"]
-        read = {name: tensor for name, tensor in batch.items() if name not in apart}
+    def _record(self, data: Any) -> None:
+        """Record a step as CUDA graphs, for whole batches and for the last one of an epoch.
+
+        Augmentation is part of them where it is our own: its numbers follow from keys. Samples that are all on the
+        GPU are gathered there by their numbers.
+        """
+        ours = self.augmentation is None or isinstance(self.augmentation, Augmentation)
+        if ours and hasattr(data, "resident"):
+            self._rows = data.resident("train")
+            data.numbers_only = self._rows is not None
+        batch = self._varied(taken(next(iter(data.train_dataloader())), 0, 1)[0])
+        rows = len(next(iter(batch.values())))
+        last = len(self._rows["image"]) % rows if self._rows else 0
+        sizes = {rows, last or rows}
         dtype = torch.bfloat16 if "bf16" in str(self.trainer.precision) else None
-        rows, _, *space = batch["image"].shape
-        logits = torch.zeros(rows, 1 + self.classes, *space, device=self.device, requires_grad=True)
-        measure = self.measure
-        self._like = {} if self.fence is None else measure(Region(logits), read)
+        for size in sorted(sizes, reverse=True):
+            sample = {name: tensor[:size] for name, tensor in batch.items()}
+            if self.fence is not None and not self._like:
+                made = self._made(sample)
+                size, _, *space = made["image"].shape
+                empty = torch.zeros(size, 1 + self.classes, *space, device=self.device)
+                self._like = self.measure(_region(empty, made), made)
+            self._graphs.append(Graphed(self.network, self._values, sample, dtype))
 
-        def residuals(logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-            return plain(measure(Region(logits), batch))
-
-        if self.fence is not None:
-            residuals = fused(residuals, logits, read)
-
-        def network_and_residuals(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            logits = self(batch["image"])
-            values = {} if self.fence is None else residuals(logits, dict(batch))
-            return values | ({"logits": logits} if self.supervised else {})
-
-        self._graphed = Graphed(self.network, network_and_residuals, read, dtype)
-
-    def _replayed(self, graphed: Graphed, batch: Batch) -> tuple[Tensor, dict[str, Residual]]:
-        values = graphed(batch)
-        return values.pop("logits", batch["image"]), rewrapped(values, self._like)
+    def _values(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What a step's loss is made of, by name: cross-entropy, and the residuals of each constraint."""
+        made = self._made(batch)
+        logits, residuals = self._measured(made)
+        supervised = {SUPERVISED: self._supervised_loss(logits, made, WHOLE)} if self.supervised else {}
+        return plain(residuals) | supervised
 
     def configure_optimizers(self) -> Any:
         """What the Trainer asks for: the optimiser, and its schedule if there is one."""
@@ -315,17 +383,9 @@ class WeakSegmentation(pl.LightningModule):
         return {"optimizer": optimiser, "lr_scheduler": self._schedule(optimiser, self.trainer.max_epochs or 1)}
 
 
-def _dice_loss(weight: float) -> Callable[[Tensor, Tensor], Tensor]:
-    """weight · (1 - 2Σsy / (Σs + Σy)), sums over all the batch's pixels: empty slices do not count as zero."""
-    from monai.losses.dice import DiceLoss
-
-    measure = DiceLoss(include_background=False, to_onehot_y=True, softmax=True, batch=True)
-
-    def loss(logits: Tensor, labels: Tensor) -> Tensor:
-        value: Tensor = weight * measure(logits, labels.unsqueeze(1))
-        return value
-
-    return loss
+def _region(logits: Tensor, batch: Mapping[str, Tensor]) -> Region:
+    """The network's answer, to be measured; with the boxes that will be asked for, if there are any."""
+    return Region(logits, boxes=batch.get("box"))
 
 
 def _warn(line: str) -> None:

@@ -20,6 +20,7 @@ from ringfence.environment import commit, environment
 from ringfence.files import WriteFailed, write_text
 from ringfence.folders import content, locked
 from ringfence.hints import one_line
+from ringfence.weak.ranks.world import from_all, is_first, ranks
 
 CONFIG: Final = "config.yaml"
 ENVIRONMENT: Final = "environment.json"
@@ -31,6 +32,13 @@ TASK: Final = "task"
 CONSTRAINTS: Final = "constraints."
 GROWING: Final = ("methods", "seeds")
 """What can be added to a run when it goes on; what it was begun with stays."""
+LENGTH: Final = "training.epochs"
+"""What can grow when it goes on."""
+HOW: Final = (
+    *("training.device", "training.devices", "training.nodes", "training.accumulate", "training.keep_checkpoint"),
+    *("data.streamed", "data.workers"),
+)
+"""How a run is done, and not what: another machine may go on with it."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +52,34 @@ class OneRun:
         """Whether it trained to its end: the result is written last."""
         return (self.path / RESULT).exists()
 
+    def finished_after(self, epochs: int) -> bool:
+        """Whether it trained for so many epochs, or more.
+
+        Raises:
+            ValueError: it ended earlier, and nothing was kept that it could go on from.
+        """
+        done = _result(self.path / RESULT).get("epochs") if self.finished else None
+        if not isinstance(done, int) or done >= epochs:
+            return self.finished
+        if self.checkpoint is None:
+            raise ValueError(
+                f"{self.path} has finished its {done} epochs, and cannot go on to {epochs}: its checkpoint was not "
+                "kept. Train anew with --out, and with --training.keep_checkpoint true if it may go on later"
+            )
+        return False
+
     @property
     def checkpoint(self) -> Path | None:
         """Where to go on from, if it began."""
         path = self.path / CHECKPOINT
         return path if path.exists() else None
 
-    def finish(self, result: Mapping[str, Any]) -> None:
-        """Write the result, null where a number is undefined; the checkpoint to go on from is of no more use."""
+    def finish(self, result: Mapping[str, Any], keep_checkpoint: bool = False) -> None:
+        """Write the result, null where a number is undefined; remove the checkpoint, unless it is to be kept."""
         last = {name: value if math.isfinite(value) else None for name, value in result["last_epoch"].items()}
         write_text(self.path / RESULT, json.dumps({**result, "last_epoch": last}, indent=2) + "\n")
-        self.tidy()
+        if not keep_checkpoint:
+            self.tidy()
 
     def tidy(self) -> None:
         """Remove the checkpoint of a finished training: a kill may have come between its result and that."""
@@ -110,7 +135,7 @@ def run_in(
 ) -> Iterator[RunFolder]:
     """Begin a run in a new folder, or go on in that of an interrupted one; nobody else trains in it meanwhile.
 
-    Nothing is written before the folder is locked.
+    Nothing is written before the folder is locked. Of several ranks the first does all that, and the others wait.
 
     Args:
         path: the folder.
@@ -121,11 +146,16 @@ def run_in(
     """
     if resume:
         stored_config(path)  # no lock where there is no run
+    if not is_first():
+        from_all(None)
+        yield RunFolder(path)
+        return
     with locked(path, "trained in"):
         if resume:
             _go_on(path, config, dict(about or {}))
         else:
             _begin(path, config, dict(about or {}))
+        from_all(None)
         yield RunFolder(path)
 
 
@@ -156,7 +186,9 @@ def _go_on(path: Path, config: Mapping[str, Any], about: dict[str, Any]) -> None
     more = {name: _union(begun[name], config.get(name, ())) for name in GROWING if name in begun}
     if begun | more != begun:
         _check_complete(path, begun, config)
-        write_text(path / CONFIG, dump(begun | more))
+    longer = {"training": begun["training"] | {"epochs": flat(config)[LENGTH]}} if LENGTH in flat(begun) else {}
+    if begun | more | longer != begun:
+        write_text(path / CONFIG, dump(begun | more | longer))
     # if that note was lost, nobody knows the checksums that the data had; the task is the same
     task = {name: value for name, value in about.items() if name == TASK}
     write_text(path / ENVIRONMENT, json.dumps(task | before | {"resumed": resumed}, indent=2) + "\n")
@@ -172,7 +204,7 @@ def _begun(file: Path) -> bool:
 def _facts() -> dict[str, Any]:
     """Where and how this session runs."""
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return environment() | {"commit": commit(), "command": " ".join(sys.argv), "started": now}
+    return environment() | {"commit": commit(), "command": " ".join(sys.argv), "processes": ranks(), "started": now}
 
 
 def _facts_before(file: Path) -> dict[str, Any]:
@@ -223,9 +255,10 @@ def dump(config: Mapping[str, Any]) -> str:
 
 
 def _check_same(path: Path, config: Mapping[str, Any]) -> None:
-    before, now = _flat(stored_config(path)), _flat(config)
+    before, now = flat(stored_config(path)), flat(config)
     # a setting that did not exist when the run was begun is left to its default
-    different = [key for key in sorted(before) if before[key] != now.get(key) and key not in GROWING]
+    may_differ = (*GROWING, *HOW, *([LENGTH] if _longer(before.get(LENGTH), now.get(LENGTH)) else []))
+    different = [key for key in sorted(before) if before[key] != now.get(key) and key not in may_differ]
     if any(key.startswith(CONSTRAINTS) for key in before):  # one that is new would be another training
         different += sorted(key for key in now if key.startswith(CONSTRAINTS) and key not in before)
     if different:
@@ -235,7 +268,7 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
 
 def _check_complete(path: Path, begun: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     """Refuse to add trainings to a run that never said some of its settings: they would be made by others."""
-    unsaid = sorted(set(_flat(config)) - set(_flat(begun)))
+    unsaid = sorted(set(flat(config)) - set(flat(begun)) - set(HOW))
     if unsaid:
         raise ValueError(
             f"--resume: nothing can be added to the run in {path}, which was begun before there were "
@@ -248,11 +281,16 @@ def _union(first: Iterable[Any], second: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys([*first, *second]))
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by their dotted names."""
+    found: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
-            flat |= _flat(value, f"{prefix}{key}.")
+            found |= flat(value, f"{prefix}{key}.")
         else:
-            flat[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
-    return flat
+            found[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def _longer(before: Any, now: Any) -> bool:
+    return isinstance(before, int) and isinstance(now, int) and now > before

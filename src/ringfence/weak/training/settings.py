@@ -61,17 +61,28 @@ class TrainingSettings:
 
     epochs: int | None = option(50, "passes over the training images; null for as many as `steps` take")
     steps: int = option(2000, "where epochs is null: steps in all, in at least 10 and at most 400 epochs")
-    batch_size: int = option(8, "images a step")
+    batch_size: int = option(8, "images a step, of all processes together: the same training whatever runs it")
     lr: float = option(1e-3, "the initial learning rate")
     prior: float | None = option(
         None, "fraction of the image that is foreground before training; default: left to the network"
     )
     device: Literal["auto", "cpu", "cuda"] = option("auto", "where to train; auto takes a GPU if there is one")
+    devices: int = option(
+        1, "processes on this machine: a GPU each, or CPU cores; under torchrun or srun as many as they start"
+    )
+    nodes: int = option(1, "machines, on each of which torchrun or srun starts the same command")
+    accumulate: int = option(
+        1, "parts that a step's images come in, one after the other: less memory, the same step but for batch norms"
+    )
     precision: Literal["auto", "32", "bf16"] = option(
         "auto", "of the network; auto is bf16 on a GPU and 32 elsewhere"
     )
-    cuda_graphs: bool = option(True, "replay the network's training step on a GPU from CUDA graphs")
-    compile: bool = option(False, "torch.compile the network (instead of CUDA graphs)")
+    cuda_graphs: bool = option(True, "replay training steps on a GPU from CUDA graphs")
+    fused: bool = option(True, "compute MONAI's networks in fewer passes over a GPU's memory; results are the same")
+    compile: bool = option(False, "torch.compile the network (instead of these two)")
+    keep_checkpoint: bool = option(
+        False, "keep last.ckpt (3 × the model) of a finished training, to go on later with more epochs"
+    )
     tensorboard: bool = option(False, "log for TensorBoard as well (needs the package tensorboard)")
 
     def __post_init__(self) -> None:
@@ -79,7 +90,13 @@ class TrainingSettings:
             if self.epochs is not None:
                 whole_number("epochs", self.epochs)
             whole_number("steps", self.steps)
-            whole_number("batch_size", self.batch_size)
+            for name in ("batch_size", "devices", "nodes", "accumulate"):
+                whole_number(name, getattr(self, name))
+            if self.accumulate > self.batch_size:
+                raise ValueError(
+                    f"accumulate {self.accumulate} is more than batch_size {self.batch_size}: a step cannot come "
+                    "in more parts than it has images"
+                )
             positive_number("lr", self.lr)
             if self.prior is not None and fraction("prior", self.prior) == 0.0:
                 raise ValueError(f"prior is a fraction between 0 and 1, got {self.prior}")

@@ -1,0 +1,84 @@
+"""Images a second of finished comparisons, from the epochs that they noted: on a GPU, where absolute times count.
+
+    ringfence compare promise12 --data.prepared prepared/promise12 --seeds 0 --out runs/p12
+    ringfence compare synthetic-paper --seeds 0 --out runs/discs
+    python benchmarks/training_speed.py runs/p12 runs/discs --out results/speed/training
+
+An epoch is timed from its first step to its last, validation apart; the median epoch counts. Seconds are those of
+all epochs of a method, both together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from ringfence.environment import commit, environment
+
+
+def main() -> None:
+    """Read, and write OUT.json and OUT.md."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--images", type=int, nargs="+", default=[1129, 1000], help="training images of each run")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    runs = [measured(run, images) for run, images in zip(options.runs, options.images, strict=True)]
+    record: dict[str, Any] = {
+        "command": f"python benchmarks/training_speed.py {' '.join(map(str, options.runs))} "
+        f"--images {' '.join(map(str, options.images))}",
+        "seed": 0,
+        "environment": environment() | {"commit": commit()},
+        "runs": runs,
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
+
+
+def measured(run: Path, images: int) -> dict[str, Any]:
+    """What the trainings of a run took, by method."""
+    methods = {}
+    for file in sorted(run.glob("seed-0/*/metrics.csv")):
+        rows = list(csv.DictReader(file.open(encoding="utf-8")))
+        train = [float(row["seconds_train"]) for row in rows]
+        validation = [float(row["seconds_validation"]) for row in rows]
+        methods[file.parent.name] = {
+            "epochs": len(rows),
+            "images_a_second": images / statistics.median(train),
+            "seconds_of_an_epoch": statistics.median(train),
+            "seconds_of_a_validation": statistics.median(validation),
+            "seconds": sum(train) + sum(validation),
+            "dice_last_epochs": statistics.mean(float(row["dice"]) for row in rows[-10:]),
+        }
+    facts = json.loads((run / "environment.json").read_text(encoding="utf-8"))
+    return {"run": run.name, "images": images, "command": facts["command"], "methods": methods}
+
+
+def as_markdown(record: dict[str, Any]) -> str:
+    """As tables."""
+    lines: list[str] = []
+    for run in record["runs"]:
+        lines += [
+            f"**{run['run']}**, {run['images']} training images:",
+            "",
+            "| method | images/s | epoch | validation | all epochs | DSC, mean of the last 10 |",
+            "|---" * 6 + "|",
+        ]
+        lines += [
+            f"| {name} | {one['images_a_second']:,.0f} | {one['seconds_of_an_epoch']:.3f} s "
+            f"| {one['seconds_of_a_validation']:.3f} s | {one['seconds']:.1f} s | {one['dice_last_epochs']:.3f} |"
+            for name, one in run["methods"].items()
+        ]
+        lines.append("")
+    facts = record["environment"]
+    lines.append(f"`{record['command']}`, seed 0, torch {facts['torch']}, {facts['gpu']}.")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
