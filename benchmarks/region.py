@@ -1,10 +1,10 @@
-"""Region's measures on a GPU: time as a share of the copy bandwidth, and memory; fused, by plain operations, compiled.
+"""Region's measures on a GPU: time as a share of the copy bandwidth, and memory; fused, plain and compiled.
 
     python benchmarks/region.py --out results/speed/region
 
-What is timed is size, centroid, outside and strips, and their gradient, replayed from a CUDA graph. What must move is
-the logits, read twice, and the gradient, written once; a copy in the same run tells how fast that could be. The
-median of the rounds counts, which go over all variants in turn.
+What is timed is size, centroid, outside and strips, and their gradient, replayed from a CUDA graph; the median of
+the rounds counts. What must move is the logits, read twice, and the gradient, written once; a copy in the same run
+tells how fast that could be.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benchmarks/startup.py prepared/promise12 --preset promise12 --out results/speed/startup
 
-The first run may have to compile kernels and read packages from the disk; the later ones find both in caches. A child
-process runs the command as it is, and notes when its first step's loss is there.
+The first run may have to compile kernels and read packages from the disk; the later ones find both in caches. A
+child process runs the command as it is, and notes when its first step's loss is there.
 """
 
 from __future__ import annotations
@@ -40,9 +40,15 @@ def note():
         return loss
     WeakSegmentation.training_step = step
 
-from ringfence.weak.experiments import train
-import ringfence.weak.experiments.one_training as one
-note()
+import ringfence.cli.quick_start as quick
+plain_import = quick.import_lightning
+
+def import_and_note(device):
+    plain_import(device)
+    note()
+
+import ringfence.cli.train as command
+command.import_lightning = import_and_note
 sys.exit(main())
 """
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ringfence.cli import Interrupted
 from ringfence.cli.experiment import Experiment
+from ringfence.cli.quick_start import import_lightning
 from ringfence.cli.report import written_report
 from ringfence.extras import require
 from ringfence.hints import hint
@@ -76,6 +77,7 @@ def run(arguments: Sequence[str]) -> str:
     settings, folder, resume = TASKS[task].parsed(rest)
     for package in ("pytorch_lightning", "torchmetrics", "monai", "rich", "matplotlib"):
         require(package, "ringfence compare", "train")
+    import_lightning(settings.training.device)
     from ringfence.weak.experiments.compare import compare
     from ringfence.weak.ranks.world import world_of_environment
 

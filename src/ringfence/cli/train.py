@@ -9,6 +9,7 @@ from typing import Final
 
 from ringfence.cli import Interrupted
 from ringfence.cli.experiment import Experiment
+from ringfence.cli.quick_start import import_lightning
 from ringfence.extras import require
 from ringfence.weak.experiments.settings import TrainSettings
 
@@ -43,6 +44,7 @@ def run(arguments: Sequence[str]) -> str:
     settings, folder, resume = TRAIN.parsed(words)
     for package in ("pytorch_lightning", "torchmetrics", "monai", "rich"):
         require(package, "ringfence train", "train")
+    import_lightning(settings.training.device)
     from ringfence.weak.experiments.train import train
     from ringfence.weak.networks.known import doubt
     from ringfence.weak.ranks.world import world_of_environment
