@@ -1,4 +1,4 @@
-"""Seconds before the first step: Lightning without what it would import for others alone, and a GPU woken meanwhile."""
+"""Seconds before the first step: Lightning without what it imports for others alone, and a GPU woken meanwhile."""
 
 from __future__ import annotations
 
