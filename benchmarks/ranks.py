@@ -26,7 +26,7 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, multiprocessing
 
 import ringfence as rf
 from ringfence.environment import commit, environment
@@ -163,13 +163,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for world in WORLDS:
             for samples in SAMPLES:
-                torch.multiprocessing.spawn(measured, args=(world, folder, samples, options.rounds), nprocs=world)
+                multiprocessing.spawn(measured, args=(world, folder, samples, options.rounds), nprocs=world)  # type: ignore[no-untyped-call,attr-defined]
                 table.append(row(world, samples, read(folder, world, str(samples))))
                 print(table[-1], flush=True)
         for world in (1, *WORLDS):
             memory[str(world)] = {}
             for way in WAYS[1:]:
-                torch.multiprocessing.spawn(taken_up, args=(world, folder, way), nprocs=world)
+                multiprocessing.spawn(taken_up, args=(world, folder, way), nprocs=world)  # type: ignore[no-untyped-call,attr-defined]
                 most = max(one["memory"] for one in read(folder, world, way))
                 memory[str(world)][way] = round(most / 1e6, 2)
             print(world, memory[str(world)], flush=True)

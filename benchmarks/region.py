@@ -67,7 +67,7 @@ def bandwidth(rounds: int) -> float:
         last.record()
         torch.cuda.synchronize()
         times.append(first.elapsed_time(last))
-    return 2 * source.nbytes / statistics.median(times[3:]) / 1e9
+    return float(2 * source.nbytes / statistics.median(times[3:]) / 1e9)
 
 
 def row(
@@ -140,7 +140,7 @@ def replayed(step: Callable[[], None], rounds: int) -> float:
         last.record()
         torch.cuda.synchronize()
         times.append(first.elapsed_time(last))
-    return statistics.median(times[3:])
+    return float(statistics.median(times[3:]))
 
 
 def as_markdown(record: dict[str, Any]) -> str:

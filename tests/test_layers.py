@@ -145,6 +145,8 @@ def test_no_two_modules_define_the_same_helper() -> None:
     homes: defaultdict[str, list[str]] = defaultdict(list)
     bodies: defaultdict[str, list[str]] = defaultdict(list)
     for name, tree in TREES.items():
+        if name.endswith("kernels"):  # Triton's: each file a language of its own
+            continue
         for node in tree.body:
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("__"):
                 homes[node.name].append(name)

@@ -84,14 +84,14 @@ def varied_images(
 ) -> Tensor:
     """Images moved and changed in brightness: by one kernel on a GPU, where it can, and else step by step."""
     bias = _field(images, key, settings.bias) if settings.bias > 0.0 else None
-    if fused.can_fuse(images):
+    if fused.can_vary(images):
         return fused.varied(images, key, scale, shift, draws, bias, settings)
     return _brightened(_moved(images, scale, shift, "bilinear"), key, draws, bias, settings)
 
 
 def moved_masks(masks: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """Masks as the images moved: that of the nearest pixel."""
-    if fused.can_fuse(masks):
+    if fused.can_vary(masks):
         return fused.moved(masks, scale, shift)
     return _moved(masks, scale, shift, "nearest") > 0
 

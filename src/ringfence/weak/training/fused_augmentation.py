@@ -13,7 +13,7 @@ from ringfence.weak.training.settings import AugmentSettings
 BLOCK: Final = 1024
 
 
-def can_fuse(images: Tensor) -> bool:
+def can_vary(images: Tensor) -> bool:
     """Whether the kernels can be used: 2-D images or masks of bytes, on a GPU, with Triton."""
     return (
         images.is_cuda

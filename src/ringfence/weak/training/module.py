@@ -173,9 +173,9 @@ class WeakSegmentation(pl.LightningModule):
         batch = self._varied(batch)
         graphed = next((one for one in self._graphs if one.fits(batch)), None)
         if graphed is not None:
-            values = graphed(batch)
-            supervised = values.pop(SUPERVISED, torch.zeros((), device=self.device))
-            loss, residuals = supervised, rewrapped(values, self._like)
+            found = graphed(batch)
+            supervised = found.pop(SUPERVISED, torch.zeros((), device=self.device))
+            loss, residuals = supervised, rewrapped(found, self._like)
         else:
             batch = self._made(batch)
             logits, residuals = self._measured(batch)
