@@ -23,3 +23,9 @@ def require(module: str, what: str, extra: str) -> ModuleType:
             "brings it",
             name=error.name,
         ) from None
+
+
+@lru_cache
+def installed(package: str) -> bool:
+    """Whether a package is there; looked for once."""
+    return find_spec(package) is not None

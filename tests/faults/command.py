@@ -129,7 +129,8 @@ def _preload() -> None:
     import ringfence
 
     for module in pkgutil.walk_packages(ringfence.__path__, "ringfence."):  # nor will an edit be half seen
-        if not module.name.endswith("__main__"):
+        of_triton = module.name.endswith("kernels") or module.name == "ringfence.segmentation.fused.launch"
+        if not module.name.endswith("__main__") and not of_triton:
             import_module(module.name)
     torch.set_num_threads(1)
     SimpleITK.ProcessObject.SetGlobalDefaultNumberOfThreads(1)

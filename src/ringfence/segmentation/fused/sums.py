@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any, Final, TypeAlias, final
 
 import torch
 from torch import Tensor
 
+from ringfence.extras import installed
 from ringfence.segmentation.plain import PlainSums, centroid_of, probability_map
 from ringfence.segmentation.strips import Strips, straight_strips
 
@@ -32,7 +32,7 @@ def can_fuse(logits: Tensor) -> bool:
         and logits.shape[1] <= MOST_CHANNELS
         and not torch.compiler.is_compiling()
         and not torch._C._are_functorch_transforms_active()
-        and find_spec("triton") is not None
+        and installed("triton")
     )
 
 

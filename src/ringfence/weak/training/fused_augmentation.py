@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Final
 
 import torch
 from torch import Tensor
 
+from ringfence.extras import installed
 from ringfence.weak.training.settings import AugmentSettings
 
 BLOCK: Final = 1024
@@ -21,7 +21,7 @@ def can_vary(images: Tensor) -> bool:
         and images.dtype in (torch.uint8, torch.bool)
         and images.is_contiguous()
         and images.numel() > 0
-        and find_spec("triton") is not None
+        and installed("triton")
     )
 
 

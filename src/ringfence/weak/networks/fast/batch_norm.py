@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ringfence.extras import installed
+
 PARTS: Final = 1024
 """Sums are made in so many parts at most: a few for each multiprocessor of a large GPU."""
 
@@ -41,7 +43,8 @@ class NormWithReLU(nn.Module):
         """relu(batch norm(x + b))."""
         bias = self._before[0]
         layout = torch.channels_last if x.ndim == 4 else torch.channels_last_3d
-        if not x.is_cuda or not x.is_contiguous(memory_format=layout) or x.dtype == torch.float64 or not x.numel():
+        ours = x.is_cuda and installed("triton") and x.is_contiguous(memory_format=layout)
+        if not ours or x.dtype == torch.float64 or not x.numel():
             return self._plainly(x, bias)
         if not self.training:
             assert self.running_mean is not None and self.running_var is not None  # noqa: S101, PT018 - see fits

@@ -8,6 +8,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from ringfence.extras import installed
+
 MOST_CHANNELS: Final = 3
 """Of the images: 27 taps and channels; from there on, matrix products pay."""
 PARTS: Final = 1024
@@ -28,6 +30,7 @@ def is_small(convolution: nn.Conv2d) -> bool:
 def convolved(images: Tensor, weight: Tensor) -> Tensor | None:
     """The convolution, without a bias; None where the kernels do not fit: images that need a gradient, say."""
     fits = images.is_cuda and not images.requires_grad and images.dtype != torch.float64 and images.numel() > 0
+    fits = fits and installed("triton")
     if not fits or not images.is_contiguous(memory_format=torch.channels_last):
         return None
     result: Tensor = _Convolved.apply(images, weight, _computing(images))  # type: ignore[no-untyped-call]

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ringfence.extras import installed
+
 PIXELS: Final = 64
 """Of a program."""
 
@@ -35,7 +37,12 @@ def join_doubled(skip: Tensor, small: Tensor) -> Tensor:
 
 
 def _is_ours(x: Tensor) -> bool:
-    return x.is_cuda and x.dtype != torch.float64 and x.is_contiguous(memory_format=torch.channels_last)
+    return (
+        x.is_cuda
+        and installed("triton")
+        and x.dtype != torch.float64
+        and x.is_contiguous(memory_format=torch.channels_last)
+    )
 
 
 def _common_block(first: int, second: int) -> int:
