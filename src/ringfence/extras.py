@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
 
