@@ -75,6 +75,13 @@ def test_every_file_is_of_a_record_a_comparison_or_a_page_and_every_folder_has_a
         assert folder.parent in (RESULTS, *RESULTS.iterdir()), f"no README.md for {shown(file)}"
 
 
+def test_the_page_on_performance_has_the_tables_as_they_were_measured() -> None:
+    page = runpy.run_path(str(ROOT / "benchmarks" / "performance_page.py"))
+    text = page["PAGE"].read_text(encoding="utf-8")
+    assert page["filled"](text) == text, "run python benchmarks/performance_page.py"
+    assert len(page["BLOCK"].findall(text)) >= 8
+
+
 @pytest.mark.parametrize("plan", PLANS, ids=shown)
 def test_recorded_trainings_are_those_of_their_plan(plan: Path) -> None:
     planned = yaml.safe_load(plan.read_text())
