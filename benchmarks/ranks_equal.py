@@ -120,7 +120,7 @@ def as_markdown(record: dict[str, Any]) -> str:
         dict.fromkeys(name for row in rows for name in row if name not in ("optimiser", "processes", "method"))
     )
     lines = [
-        "# Several processes against one",
+        "Several processes against one:",
         "",
         f"`{record['command']}`, seed {record['seed']}, commit {record['environment']['commit']}, "
         f"{record['environment']['cpu']}, torch {record['environment']['torch']}. Largest difference over all "

@@ -5,7 +5,7 @@
     python benchmarks/training_speed.py runs/p12 runs/discs --out results/speed/training
 
 An epoch is timed from its first step to its last, validation apart; the median epoch counts. Seconds are those of
-all epochs of a method, both together.
+all epochs of a method, both together. The environment is that of the runs.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import json
 import statistics
 from pathlib import Path
 from typing import Any
-
-from ringfence.environment import commit, environment
 
 
 def main() -> None:
@@ -32,7 +30,7 @@ def main() -> None:
         "command": f"python benchmarks/training_speed.py {' '.join(map(str, options.runs))} "
         f"--images {' '.join(map(str, options.images))}",
         "seed": 0,
-        "environment": environment() | {"commit": commit()},
+        "environment": runs[0]["environment"],  # where they were trained
         "runs": runs,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +54,14 @@ def measured(run: Path, images: int) -> dict[str, Any]:
             "dice_last_epochs": statistics.mean(float(row["dice"]) for row in rows[-10:]),
         }
     facts = json.loads((run / "environment.json").read_text(encoding="utf-8"))
-    return {"run": run.name, "images": images, "command": facts["command"], "methods": methods}
+    known = {name: facts[name] for name in ("python", "torch", "cpu", "gpu", "commit")}
+    return {
+        "run": run.name,
+        "images": images,
+        "command": facts["command"],
+        "environment": known,
+        "methods": methods,
+    }
 
 
 def as_markdown(record: dict[str, Any]) -> str:
@@ -64,7 +69,7 @@ def as_markdown(record: dict[str, Any]) -> str:
     lines: list[str] = []
     for run in record["runs"]:
         lines += [
-            f"**{run['run']}**, {run['images']} training images:",
+            f"**{run['run']}**, {run['images']} training images (`{run['command']}`):",
             "",
             "| method | images/s | epoch | validation | all epochs | DSC, mean of the last 10 |",
             "|---" * 6 + "|",
