@@ -130,7 +130,9 @@ def test_a_run_its_report_and_its_resumption(
         main(["compare", "synthetic", "--out", str(out), "--resume"]) == 0
     )  # nothing left to do, the report again
     assert main(["compare", "synthetic", "--out", str(out), "--resume", "--training.epochs", "9"]) == 2
-    assert "has finished its 2 epochs, and cannot go on to 9: its checkpoint was not kept" in capsys.readouterr().err
+    assert (
+        "has finished its 2 epochs, and cannot go on to 9: its checkpoint was not kept" in capsys.readouterr().err
+    )
     assert main(["compare", "synthetic", "--out", str(out), "--resume", "--training.epochs", "1"]) == 2
     assert "training.epochs: was 2, now 1" in capsys.readouterr().err
 

@@ -238,6 +238,12 @@ class WeakSegmentation(pl.LightningModule):
         if self.cuda_graphs and one_batch_a_step and data is not None:
             self._record(data)
 
+    def on_fit_end(self) -> None:
+        """Let go of the graphs and their memory; whoever trains with the same data next gets whole batches."""
+        self._graphs, self._rows, self._like = [], None, {}
+        if hasattr(data := getattr(self.trainer, "datamodule", None), "numbers_only"):
+            data.numbers_only = False  # type: ignore[union-attr]
+
     def on_train_epoch_start(self) -> None:
         """Set what depends on the epoch's number alone, so that a resumed run goes on exactly as it would have."""
         if self.seed is not None:
