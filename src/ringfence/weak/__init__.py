@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ringfence.weak.tasks.settings import BoxDataSettings, DiscSettings
     from ringfence.weak.tasks.task import Task
     from ringfence.weak.training.augmentation import Augmentation
-    from ringfence.weak.training.data import Samples, SegmentationData
+    from ringfence.weak.training.loading.data import Samples, SegmentationData
     from ringfence.weak.training.methods import ConstrainedSettings, MethodSettings, Setup, register
     from ringfence.weak.training.module import WeakSegmentation
     from ringfence.weak.training.settings import (

@@ -18,7 +18,7 @@ from ringfence.weak.prepared.prepared_set import PreparedSet
 from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.training.augmentation import Augmentation
-from ringfence.weak.training.patches import Patches
+from ringfence.weak.training.loading.patches import Patches
 from ringfence.weak.training.settings import AugmentSettings
 
 ALL = {

@@ -18,7 +18,7 @@ from ringfence import weak
 from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.registry import kinds
 from ringfence.weak.training.augmentation import Augmentation
-from ringfence.weak.training.patches import Patches
+from ringfence.weak.training.loading.patches import Patches
 from ringfence.weak.training.settings import AugmentSettings
 
 PROMISE12 = Path(os.environ.get("RINGFENCE_PROMISE12", Path(__file__).parents[4] / "shared" / "data" / "promise12"))

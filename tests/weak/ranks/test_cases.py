@@ -123,6 +123,8 @@ def test_a_fault_in_a_worker_comes_with_its_traceback() -> None:
 def test_ctrl_c_ends_all_workers(tmp_path: Path) -> None:
     """As a terminal does it: every process of the group is told."""
     code = (
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs have it switched off
         "from pathlib import Path\nfrom case_jobs import Number, slow\nfrom ringfence.weak.ranks.cases import Crew\n"
         "if __name__ == '__main__':\n"
         f"    list(Crew(2).results(slow, (Path({str(tmp_path)!r}),), [Number(str(n), n) for n in range(4)]))\n"

@@ -23,7 +23,7 @@ from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.augmentation import Augmentation
-from ringfence.weak.training.patches import Patches
+from ringfence.weak.training.loading.patches import Patches
 from ringfence.weak.training.settings import AugmentSettings
 
 BOX: dict[str, Any] = {"strips": {}, "outside": {}, "box_size": {}}

@@ -18,9 +18,8 @@ from ringfence.weak.experiments.settings import TrainSettings
 from ringfence.weak.experiments.train import _train
 from ringfence.weak.ranks.world import World
 from ringfence.weak.tasks.settings import BoxDataSettings
-from ringfence.weak.training.batch_norm import norms_of_all_ranks
 from ringfence.weak.training.divergence import Diverged
-from ringfence.weak.training.global_batch import dice_loss
+from ringfence.weak.training.loading.shards import share
 from ringfence.weak.training.settings import (
     AugmentSettings,
     NetworkSettings,
@@ -28,7 +27,8 @@ from ringfence.weak.training.settings import (
     ScheduleSettings,
     TrainingSettings,
 )
-from ringfence.weak.training.shards import share
+from ringfence.weak.training.together.batch_norm import norms_of_all_ranks
+from ringfence.weak.training.together.global_batch import dice_loss
 
 EPOCHS = 3
 PLAIN = AugmentSettings([], average=True, shift=0.0, scale=0.0, intensity=0.0, bias=0.0, noise=0.0)

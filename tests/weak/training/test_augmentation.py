@@ -11,8 +11,8 @@ from ringfence.weak.constraints.centroid import Centroid
 from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.size import Size
 from ringfence.weak.training.augmentation import Augmentation, augmented
-from ringfence.weak.training.data import Batch
-from ringfence.weak.training.patches import Patches
+from ringfence.weak.training.loading.data import Batch
+from ringfence.weak.training.loading.patches import Patches
 from ringfence.weak.training.settings import AugmentSettings
 
 EVEN: dict[str, float] = {"intensity": 0.0, "bias": 0.0, "noise": 0.0}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ringfence.weak.tasks.discs import disc_task
 from ringfence.weak.tasks.settings import DiscSettings
-from ringfence.weak.training.data import VALIDATION_BATCH, Batches, Samples, SegmentationData
+from ringfence.weak.training.loading.data import VALIDATION_BATCH, Batches, Samples, SegmentationData
 
 
 @given(count=st.integers(1, 40), size=st.integers(1, 50), seed=st.integers(0, 2**31 - 1), epoch=st.integers(0, 500))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence.weak.training import draws
-from ringfence.weak.training.patches import Patches
+from ringfence.weak.training.loading.patches import Patches
 
 
 @given(

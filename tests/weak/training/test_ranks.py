@@ -20,7 +20,7 @@ from ringfence.cli import main
 from ringfence.weak.experiments.train import train
 from ringfence.weak.ranks.launch import launch
 from ringfence.weak.ranks.world import World
-from ringfence.weak.training.global_batch import dice_loss
+from ringfence.weak.training.together.global_batch import dice_loss
 
 HERE = Path(__file__).parent
 SIZES = (2, 4)

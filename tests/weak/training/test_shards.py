@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.weak.training.data import Batches
-from ringfence.weak.training.shards import Order, share
+from ringfence.weak.training.loading.data import Batches
+from ringfence.weak.training.loading.shards import Order, share
 
 
 @given(rows=st.integers(0, 40), ranks=st.integers(1, 9))

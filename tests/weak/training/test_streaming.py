@@ -24,9 +24,9 @@ from ringfence.weak.prepared import Case, PreparedSet
 from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.tasks.task import Task
-from ringfence.weak.training.data import Batches, Samples, SegmentationData
+from ringfence.weak.training.loading.data import Batches, Samples, SegmentationData
+from ringfence.weak.training.loading.streaming import ReadingFailed, StreamedBatches, memory_words
 from ringfence.weak.training.settings import TrainingSettings
-from ringfence.weak.training.streaming import ReadingFailed, StreamedBatches, memory_words
 
 PATCHES: dict[str, list[int] | None] = {"slices": None, "patches": [4, 16, 16], "larger": [8, 30, 16]}
 

@@ -34,12 +34,12 @@ from ringfence.weak.training.fit import (
     network_arguments,
     title,
 )
+from ringfence.weak.training.loading.streaming import memory_words
 from ringfence.weak.training.methods import Setup
 from ringfence.weak.training.optimisers import check_optimiser
 from ringfence.weak.training.progress import ProgressBars
 from ringfence.weak.training.run_folder import CONFIG, OneRun
 from ringfence.weak.training.settings import TrainingSettings
-from ringfence.weak.training.streaming import memory_words
 
 PATIENCE: Final = 2.0
 """Seconds without a bar."""

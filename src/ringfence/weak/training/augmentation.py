@@ -18,9 +18,9 @@ from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.motion import Motion
 from ringfence.weak.tasks.samples import moved_targets
 from ringfence.weak.tasks.task import Task
-from ringfence.weak.training import fused_augmentation as fused
-from ringfence.weak.training.data import Batch
 from ringfence.weak.training.draws import FIELD, bell, uniform
+from ringfence.weak.training.gpu import fused_augmentation as fused
+from ringfence.weak.training.loading.data import Batch
 from ringfence.weak.training.settings import AugmentSettings, flip_axes
 
 

@@ -25,10 +25,9 @@ from ringfence.weak.networks.build import Tempered, build_network, fitted_argume
 from ringfence.weak.ranks.world import World, from_all, met
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.augmentation import Augmentation
-from ringfence.weak.training.batch_norm import norms_of_all_ranks
-from ringfence.weak.training.checkpoint import WholeCheckpoints
-from ringfence.weak.training.data import SegmentationData
+from ringfence.weak.training.checkpoints.checkpoint import WholeCheckpoints
 from ringfence.weak.training.history import History
+from ringfence.weak.training.loading.data import SegmentationData
 from ringfence.weak.training.methods import METHODS, ConstrainedSettings, MethodSettings, Setup
 from ringfence.weak.training.module import WeakSegmentation
 from ringfence.weak.training.optimisers import make_optimiser, make_schedule
@@ -42,7 +41,8 @@ from ringfence.weak.training.settings import (
     TrainingSettings,
     flip_axes,
 )
-from ringfence.weak.training.strategy import OwnSigterm, ddp
+from ringfence.weak.training.together.batch_norm import norms_of_all_ranks
+from ringfence.weak.training.together.strategy import OwnSigterm, ddp
 
 ALONE: Final = World()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import pytorch_lightning as pl
 import torch
@@ -29,8 +29,6 @@ from ringfence.weak.networks.fast import faster
 from ringfence.weak.ranks.world import from_all
 from ringfence.weak.tasks.task import Measure, Task, measured, tolerances
 from ringfence.weak.training.augmentation import Augmentation
-from ringfence.weak.training.batch_norm import Ghost
-from ringfence.weak.training.data import Batch
 from ringfence.weak.training.divergence import (
     BLOWN_UP,
     FILE,
@@ -45,7 +43,12 @@ from ringfence.weak.training.divergence import (
     samples_of,
 )
 from ringfence.weak.training.flip_averaging import flip_averaged
-from ringfence.weak.training.global_batch import (
+from ringfence.weak.training.gpu.graphs import plain
+from ringfence.weak.training.gpu.recording import SUPERVISED, Recording
+from ringfence.weak.training.loading.data import Batch
+from ringfence.weak.training.measures import MEASURES
+from ringfence.weak.training.together.batch_norm import Ghost
+from ringfence.weak.training.together.global_batch import (
     GHOST,
     WHOLE,
     Portion,
@@ -56,15 +59,9 @@ from ringfence.weak.training.global_batch import (
     taken,
     without_rows,
 )
-from ringfence.weak.training.graphs import Graphed, plain, rewrapped
-from ringfence.weak.training.measures import MEASURES
 
 OptimiserOf: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]
 ScheduleOf: TypeAlias = Callable[[Optimizer, int], LRScheduler]
-
-
-SUPERVISED: Final = "cross-entropy"
-"""Among the residuals of a replayed step: no constraint can be called so."""
 
 
 class WeakSegmentation(pl.LightningModule):
@@ -139,9 +136,7 @@ class WeakSegmentation(pl.LightningModule):
         self._watch, self._heaviest = Watch(), max(1.0, largest_weight(self.network))
         self.train_loss = MeanMetric(nan_strategy="disable")  # every step's loss is looked at by the watch
         self.measures = nn.ModuleDict({name: one.metric() for name, one in MEASURES.items() if one.metric})
-        self._graphs: list[Graphed] = []
-        self._rows: Mapping[str, Tensor] | None = None
-        self._like: dict[str, Residual] = {}
+        self.recording = Recording()
         self._pulls: dict[str, list[Tensor]] = {}
 
     @classmethod
@@ -171,11 +166,10 @@ class WeakSegmentation(pl.LightningModule):
         batch, share = taken(batch, number, getattr(self._trainer, "accumulate_grad_batches", 1))
         self.ghost.here = share.ghost
         batch = self._varied(batch)
-        graphed = next((one for one in self._graphs if one.fits(batch)), None)
-        if graphed is not None:
-            found = graphed(batch)
-            supervised = found.pop(SUPERVISED, torch.zeros((), device=self.device))
-            loss, residuals = supervised, rewrapped(found, self._like)
+        replayed = self.recording.replayed(batch)
+        if replayed is not None:
+            supervised, residuals = replayed
+            loss = supervised
         else:
             batch = self._made(batch)
             logits, residuals = self._measured(batch)
@@ -240,7 +234,7 @@ class WeakSegmentation(pl.LightningModule):
 
     def on_fit_end(self) -> None:
         """Let go of the graphs and their memory; whoever trains with the same data next gets whole batches."""
-        self._graphs, self._rows, self._like = [], None, {}
+        self.recording = Recording()
         if hasattr(data := getattr(self.trainer, "datamodule", None), "numbers_only"):
             data.numbers_only = False  # type: ignore[union-attr]
 
@@ -340,9 +334,7 @@ class WeakSegmentation(pl.LightningModule):
 
     def _made(self, batch: Mapping[str, Tensor]) -> Batch:
         """A batch as it is trained on: gathered, where it is of numbers alone, and augmented by our own."""
-        made = dict(batch)
-        if "image" not in made and self._rows is not None:
-            made = {name: tensor[made["index"]] for name, tensor in self._rows.items()} | made
+        made = self.recording.gathered(batch)
         return self.augmentation(made) if isinstance(self.augmentation, Augmentation) else made
 
     def _measured(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Residual]]:
@@ -355,23 +347,24 @@ class WeakSegmentation(pl.LightningModule):
         Augmentation is part of them where it is our own: its numbers follow from keys. Samples that are all on the
         GPU are gathered there by their numbers.
         """
+        self.recording = Recording()
         ours = self.augmentation is None or isinstance(self.augmentation, Augmentation)
         if ours and hasattr(data, "resident"):
-            self._rows = data.resident("train")
-            data.numbers_only = self._rows is not None
+            self.recording.rows = data.resident("train")
+            data.numbers_only = self.recording.rows is not None
         batch = self._varied(taken(next(iter(data.train_dataloader())), 0, 1)[0])
         rows = len(next(iter(batch.values())))
-        last = len(self._rows["image"]) % rows if self._rows else 0
-        sizes = {rows, last or rows}
+        last = len(self.recording.rows["image"]) % rows if self.recording.rows else 0
+        samples = [
+            {name: one[:size] for name, one in batch.items()} for size in dict.fromkeys((rows, last or rows))
+        ]
+        like: dict[str, Residual] = {}
+        if self.fence is not None:
+            made = self._made(batch)
+            empty = torch.zeros(rows, 1 + self.classes, *made["image"].shape[2:], device=self.device)
+            like = self.measure(_region(empty, made), made)
         dtype = torch.bfloat16 if "bf16" in str(self.trainer.precision) else None
-        for size in sorted(sizes, reverse=True):
-            sample = {name: tensor[:size] for name, tensor in batch.items()}
-            if self.fence is not None and not self._like:
-                made = self._made(sample)
-                size, _, *space = made["image"].shape
-                empty = torch.zeros(size, 1 + self.classes, *space, device=self.device)
-                self._like = self.measure(_region(empty, made), made)
-            self._graphs.append(Graphed(self.network, self._values, sample, dtype))
+        self.recording.record(self.network, self._values, samples, like, dtype)
 
     def _values(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What a step's loss is made of, by name: cross-entropy, and the residuals of each constraint."""

@@ -12,10 +12,10 @@ from torch.utils.data import Dataset
 
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.tasks.windows import PIXELS, StreamedRows, count_of, pixels_of
-from ringfence.weak.training.loader import Plan
-from ringfence.weak.training.patches import Batch, Patches
-from ringfence.weak.training.shards import Order
-from ringfence.weak.training.streaming import StreamedBatches
+from ringfence.weak.training.loading.loader import Plan
+from ringfence.weak.training.loading.patches import Batch, Patches
+from ringfence.weak.training.loading.shards import Order
+from ringfence.weak.training.loading.streaming import StreamedBatches
 
 __all__ = ["VALIDATION_BATCH", "Batch", "Batches", "Samples", "SegmentationData"]
 

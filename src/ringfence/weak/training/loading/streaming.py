@@ -18,9 +18,9 @@ from ringfence import memory
 from ringfence.hints import first_line
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.tasks.windows import StreamedRows, WindowReader, count_of
-from ringfence.weak.training.loader import Plan
-from ringfence.weak.training.patches import Batch, Patches
-from ringfence.weak.training.shards import Order
+from ringfence.weak.training.loading.loader import Plan
+from ringfence.weak.training.loading.patches import Batch, Patches
+from ringfence.weak.training.loading.shards import Order
 
 AHEAD: Final = 4
 """Batches that each worker reads ahead."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ringfence.weak.training import draws
-from ringfence.weak.training.patches import Batch, Patches
-from ringfence.weak.training.shards import Order, Share
+from ringfence.weak.training.loading.patches import Batch, Patches
+from ringfence.weak.training.loading.shards import Order, Share
 
 
 @dataclass(frozen=True)

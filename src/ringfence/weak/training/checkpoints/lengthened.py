@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ringfence.methods.dual import DualMethod
-from ringfence.weak.training.checkpoint_state import SCHEDULED
+from ringfence.weak.training.checkpoints.checkpoint_state import SCHEDULED
 from ringfence.weak.training.history import History
 from ringfence.weak.training.optimisers import LENGTHS
 

@@ -45,7 +45,7 @@ def varied(
         bias: the field's logarithm, ``[B, 1, H, W]``, or None.
         settings: how much of each.
     """
-    from ringfence.weak.training import augmentation_kernels as kernels
+    from ringfence.weak.training.gpu import augmentation_kernels as kernels
 
     rows, channels, height, width = images.shape
     out = torch.empty_like(images)
@@ -61,7 +61,7 @@ def varied(
 
 def moved(masks: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """Masks, bool ``[B, K, H, W]``, as the images moved: that of the nearest pixel."""
-    from ringfence.weak.training import augmentation_kernels as kernels
+    from ringfence.weak.training.gpu import augmentation_kernels as kernels
 
     rows, channels, height, width = masks.shape
     out = torch.empty_like(masks)

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from ringfence.methods import Method
 from ringfence.residuals import Residual
 from ringfence.weak.ranks.world import from_all, met
-from ringfence.weak.training.shards import share
+from ringfence.weak.training.loading.shards import share
 
 ROWS: Final = "rows"
 """In a batch: how many rows the whole batch has."""

@@ -17,7 +17,7 @@ from ringfence.files import write_bytes
 from ringfence.hints import first_line, shown
 from ringfence.lightning import FenceCallback
 from ringfence.weak.networks.torch_file import Refused, read_torch
-from ringfence.weak.training.checkpoint_state import (
+from ringfence.weak.training.checkpoints.checkpoint_state import (
     Wrong,
     check_alike,
     checked_optimiser,
@@ -26,8 +26,8 @@ from ringfence.weak.training.checkpoint_state import (
     in_range,
     rehearse,
 )
+from ringfence.weak.training.checkpoints.lengthened import for_more_epochs, length_before
 from ringfence.weak.training.history import History
-from ringfence.weak.training.lengthened import for_more_epochs, length_before
 
 if TYPE_CHECKING:
     from ringfence.weak.training.module import WeakSegmentation

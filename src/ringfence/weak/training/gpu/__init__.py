@@ -1,0 +1,1 @@
+"""What a GPU gains: steps from CUDA graphs, augmentation in one kernel."""
