@@ -125,6 +125,13 @@ def test_numbers_of_processes_that_cannot_be(
         on_ranks(print, asked.changed({"training.device": "cpu"}), Path("nowhere"))
 
 
+def test_more_processes_than_cores_could_carry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    asked = from_preset(TrainSettings, "boxes").changed({"training.devices": 99, "training.device": "cpu"})
+    with pytest.raises(ValueError, match="99 processes on 2 cores .* use 2, and at most 8"):
+        on_ranks(print, asked, Path("nowhere"))
+
+
 def test_more_gpus_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)

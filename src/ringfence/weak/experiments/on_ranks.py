@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -16,6 +17,9 @@ from ringfence.weak.ranks.world import World, from_all, met, world_of_environmen
 from ringfence.weak.training.fit import FitSettings, choose_accelerator
 from ringfence.weak.training.run_folder import CONFIG
 from ringfence.weak.training.settings import TrainingSettings
+
+PER_CORE: Final = 4
+"""Processes for each core of a CPU, at most: nobody gains by more than one."""
 
 
 def on_ranks(work: Callable[..., None], settings: FitSettings, out: Path, *arguments: Any) -> None:
@@ -60,9 +64,16 @@ def _checked_backend(training: TrainingSettings, world: World) -> str:
             f"training.nodes {training.nodes}: start the command on each of them, as in `torchrun --nnodes "
             f"{training.nodes} --nproc_per_node {training.devices} ... ringfence train ...` or by srun"
         )
+    here = world.local_size if world.several else training.devices
     if choose_accelerator(training.device) == "cpu":
+        cores = os.cpu_count() or 1
+        if here > PER_CORE * cores:
+            raise ValueError(
+                f"training.devices: {here} processes on {cores} core{'s' * (cores != 1)} would only be in each other's "
+                f"way; use {cores}, and at most {PER_CORE * cores}"
+            )
         return "gloo"
-    here, there = world.local_size if world.several else training.devices, torch.cuda.device_count()
+    there = torch.cuda.device_count()
     if here > there:
         raise ValueError(
             f"training.devices: {here} processes need a GPU each, and torch sees {there} on this machine; use at "

@@ -22,6 +22,7 @@ PICTURES: Final = 5
 
 def keep_outputs(module: WeakSegmentation, task: Task, settings: FitSettings, method: str, folder: Path) -> None:
     """Write both."""
+    module.float()  # a model is in float32, whatever it was trained in
     _keep_pictures(module, task, folder / PICTURES_FILE)
     card = ModelCard(
         settings.network.class_path,

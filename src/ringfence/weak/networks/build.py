@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence import class_path
+from ringfence.barrier import computing_dtype
 from ringfence.hints import first_line
 
 
@@ -42,8 +43,9 @@ class Tempered(nn.Module):
         self.register_buffer("offset", torch.tensor([0.0, *[ratio] * classes]))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits, in float32 whatever the network computes in."""
-        logits: Tensor = self.network(images).float()
+        """Logits, in float32 (float64 if that is what the network computes in) and never less."""
+        logits: Tensor = self.network(images)
+        logits = logits.to(computing_dtype(logits.dtype))
         return logits / self.temperature + self.offset.view(1, -1, *[1] * (logits.ndim - 2))
 
 

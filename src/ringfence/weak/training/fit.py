@@ -218,9 +218,14 @@ def choose_accelerator(device: str) -> Literal["cpu", "cuda"]:
     return "cuda" if device == "cuda" or (device == "auto" and torch.cuda.is_available()) else "cpu"
 
 
-def _precision(precision: str, accelerator: str) -> Literal["bf16-mixed", "32-true"]:
-    wanted = ("bf16" if accelerator == "cuda" else "32") if precision == "auto" else precision
-    return "bf16-mixed" if wanted == "bf16" else "32-true"
+def _precision(precision: str, accelerator: str) -> Literal["bf16-mixed", "32-true", "64-true"]:
+    known: dict[str, Literal["bf16-mixed", "32-true", "64-true"]] = {
+        "auto": "bf16-mixed" if accelerator == "cuda" else "32-true",
+        "bf16": "bf16-mixed",
+        "32": "32-true",
+        "64": "64-true",
+    }
+    return known[precision]
 
 
 def _tensorboard(path: Path) -> TensorBoardLogger:

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MeanMetric
 
+from ringfence.barrier import computing_dtype
 from ringfence.methods import Method
 from ringfence.methods.dual import DualMethod
 from ringfence.monitor import Monitor
@@ -149,7 +150,8 @@ class WeakSegmentation(pl.LightningModule):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits of images: of bytes, or of floats in 0..1."""
-        scaled = images if images.is_floating_point() else images.float().div_(255.0)
+        dtype = next((one.dtype for one in self.network.parameters()), torch.float32)
+        scaled = images.to(dtype) if images.is_floating_point() else images.to(dtype).div_(255.0)
         logits: Tensor = self.network(scaled.to(memory_format=self.memory_format))
         return logits
 
@@ -193,7 +195,7 @@ class WeakSegmentation(pl.LightningModule):
         labels = _labels(batch["mask"])
         loss = scaled(F.cross_entropy(logits, labels), share.of_means)
         if self._dice_weight:
-            found = dice_loss(logits.float(), labels, counts=not share.ghost)
+            found = dice_loss(logits.to(computing_dtype(logits.dtype)), labels, counts=not share.ghost)
             loss = loss + scaled(self._dice_weight * found, share.of_common)
         return loss
 

@@ -74,8 +74,8 @@ class TrainingSettings:
     accumulate: int = option(
         1, "parts that a step's images come in, one after the other: less memory, the same step but for batch norms"
     )
-    precision: Literal["auto", "32", "bf16"] = option(
-        "auto", "of the network; auto is bf16 on a GPU and 32 elsewhere"
+    precision: Literal["auto", "32", "bf16", "64"] = option(
+        "auto", "of the network; auto is bf16 on a GPU and 32 elsewhere; 64 to see what is rounding"
     )
     cuda_graphs: bool = option(True, "replay training steps on a GPU from CUDA graphs")
     fused: bool = option(True, "compute MONAI's networks in fewer passes over a GPU's memory; results are the same")
