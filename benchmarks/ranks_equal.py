@@ -5,8 +5,8 @@
 Every method on two-disc images, with the same global batch, on CPU processes (gloo). Each number of processes is
 compared with one process, epoch by epoch, and so is one process with two threads: all of them add up in another
 order, and float32 rounds. In float64 that is not seen; what is left then would be a fault of ours. In float32,
-small steps of SGD keep it small. Adam does not: it divides by the size of gradients, also of those that are rounding
-alone (of a convolution's bias before a batch norm).
+small steps of SGD keep it small. Adam does not: it divides by the size of gradients, also of those that are
+rounding alone (of a convolution's bias before a batch norm).
 """
 
 from __future__ import annotations

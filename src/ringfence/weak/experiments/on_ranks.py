@@ -69,8 +69,8 @@ def _checked_backend(training: TrainingSettings, world: World) -> str:
         cores = os.cpu_count() or 1
         if here > PER_CORE * cores:
             raise ValueError(
-                f"training.devices: {here} processes on {cores} core{'s' * (cores != 1)} would only be in each other's "
-                f"way; use {cores}, and at most {PER_CORE * cores}"
+                f"training.devices: {here} processes on {cores} core{'s' * (cores != 1)} would only be in each "
+                f"other's way; use {cores}, and at most {PER_CORE * cores}"
             )
         return "gloo"
     there = torch.cuda.device_count()
