@@ -4,9 +4,9 @@
 
 Every method on two-disc images, with the same global batch, on CPU processes (gloo). Each number of processes is
 compared with one process, epoch by epoch, and so is one process with two threads: all of them add up in another
-order, and float32 rounds. In float64 that is not seen; what is left then would be a fault of ours. In float32, Adam
-makes much of it: it divides by the size of gradients, also of those that are rounding alone (of a convolution's bias
-before a batch norm).
+order, and float32 rounds. In float64 that is not seen; what is left then would be a fault of ours. In float32,
+Adam makes much of it: it divides by the size of gradients, also of those that are rounding alone (of the bias of a
+convolution before a batch norm).
 """
 
 from __future__ import annotations
