@@ -48,7 +48,7 @@ def test_the_world_of_srun() -> None:
         {**SRUN, "SLURM_JOB_NAME": "interactive"},
         {**SRUN, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"},
         {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
-        {"RANK": "3", "WORLD_SIZE": "8"},  # left over from something else
+        {"RANK": "3", "WORLD_SIZE": "1"},  # left over from something else
     ],
 )
 def test_a_shell_in_a_job_is_one_process(variables: dict[str, str]) -> None:
@@ -123,6 +123,16 @@ def test_numbers_of_processes_that_cannot_be(
     asked = from_preset(TrainSettings, "boxes").changed({f"training.{name}": one for name, one in changes.items()})
     with pytest.raises(ValueError, match=message):
         on_ranks(print, asked.changed({"training.device": "cpu"}), Path("nowhere"))
+
+
+def test_others_that_are_named_by_number_alone() -> None:
+    with pytest.raises(
+        ValueError, match="WORLD_SIZE=2 is in the environment, and RANK, MASTER_ADDR, MASTER_PORT are not"
+    ):
+        world_of_environment({"WORLD_SIZE": "2"})
+    with pytest.raises(ValueError, match="and MASTER_PORT is not"):
+        world_of_environment({"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1"})
+    assert world_of_environment({"WORLD_SIZE": "1"}) == World()
 
 
 def test_more_processes_than_cores_could_carry(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,8 +105,8 @@ def test_one_rank_that_diverges_ends_all(folder: Path, size: int) -> None:
 def test_ranks_that_were_told_different_things_are_refused(folder: Path, size: int) -> None:
     found = [torch.load(folder / f"rank{rank}of{size}.pt", weights_only=True)["different"] for rank in range(size)]
     assert set(found) == {
-        "rank 0 and rank 1 differ in training.lr (training.lr is '0.001' there, and '0.002' here): give all ranks "
-        "the same command and the same files"
+        "rank 0 and rank 1 differ in training.lr (training.lr is '0.001' on rank 0, and '0.002' on rank 1): give "
+        "all ranks the same command and the same files"
     }
 
 

@@ -25,7 +25,7 @@ from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.loading.data import Batches, Samples, SegmentationData
-from ringfence.weak.training.loading.streaming import ReadingFailed, StreamedBatches, memory_words
+from ringfence.weak.training.loading.streaming import ReadingFailed, StreamedBatches, check_stream, memory_words
 from ringfence.weak.training.settings import TrainingSettings
 
 PATCHES: dict[str, list[int] | None] = {"slices": None, "patches": [4, 16, 16], "larger": [8, 30, 16]}
@@ -202,11 +202,18 @@ def test_too_little_shared_memory_is_said_beforehand(tmp_path: Path, monkeypatch
         next(iter(SegmentationData(task, 8).train_dataloader()))
 
 
-def test_what_memory_is_needed_is_said(tmp_path: Path) -> None:
+def test_what_memory_is_needed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_prepared(tmp_path, cases=4, shape=(6, 100, 100))
     kept, streamed = (task_of(tmp_path, how) for how in ("never", "always"))
     assert memory_words(kept, 8).startswith("images in memory: 48")  # 4 · 6 · 100 · 100 · 2 bytes, and targets
     assert memory_words(streamed, 8).startswith("streamed from the disk: 480 kB of images, ")
+    check_stream(kept, 8)
+    check_stream(streamed, 8)
+    monkeypatch.setenv("RINGFENCE_MEMORY", "100kB")
+    with pytest.raises(
+        ValueError, match="streaming takes .* of memory .* and the limit is 100 kB: make training.batch"
+    ):
+        check_stream(streamed, 8)
 
 
 def test_a_streamed_set_takes_a_case_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

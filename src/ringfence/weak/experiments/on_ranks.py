@@ -97,5 +97,6 @@ def check_same_everywhere(facts: Mapping[str, Any]) -> None:
             name = different[0]
             raise ValueError(
                 f"rank 0 and rank {rank} differ in {listed(different)} ({name} is {shown(everyones[0].get(name))} "
-                f"there, and {shown(theirs.get(name))} here): give all ranks the same command and the same files"
+                f"on rank 0, and {shown(theirs.get(name))} on rank {rank}): give all ranks the same command and "
+                "the same files"
             )

@@ -34,7 +34,7 @@ from ringfence.weak.training.fit import (
     network_arguments,
     title,
 )
-from ringfence.weak.training.loading.streaming import memory_words
+from ringfence.weak.training.loading.streaming import check_stream, memory_words
 from ringfence.weak.training.methods import Setup
 from ringfence.weak.training.optimisers import check_optimiser
 from ringfence.weak.training.progress import ProgressBars
@@ -103,7 +103,9 @@ def checked_box_task(
                 f"full_supervision learns from masks, and {listed(unmasked)} has none: leave that method out"
             )
     with _reading(console or Console(quiet=True)) as each:
-        return box_task(settings.data, settings.constraints, prepared, each), prepared
+        task = box_task(settings.data, settings.constraints, prepared, each)
+    check_stream(task, settings.training.batch_size)
+    return task, prepared
 
 
 @contextmanager
@@ -164,7 +166,8 @@ def begins(settings: FitSettings, task: Task) -> str:
     """What a training is about to do, in a line."""
     size, count = " × ".join(map(str, task.space)), task.count
     return (
-        f"{count} training image{'s' * (count != 1)}, {size}, {settings.training.length} epochs on "
+        f"{count} training image{'s' * (count != 1)}, {size}, {settings.training.length} "
+        f"epoch{'s' * (settings.training.length != 1)} on "
         f"{choose_accelerator(settings.training.device)}{_processes()}; "
         f"constraints: {', '.join(task.constraints)}; {memory_words(task, settings.training.batch_size)}"
     )

@@ -102,10 +102,23 @@ def world_of_environment(variables: Mapping[str, str] | None = None) -> World:
     elif "SLURM_PROCID" in found and "SLURM_STEP_NUM_TASKS" in found:
         world = _of_srun(found)
     else:
+        _check_alone(found)
         return World()
     if not 0 <= world.rank < world.size:
         raise ValueError(f"the launcher's variables name rank {world.rank} of {world.size} processes")
     return world if world.several else World()
+
+
+def _check_alone(found: Mapping[str, str]) -> None:
+    """Refuse variables that speak of others without saying who this is: each would train a model of its own."""
+    others = _count(found, "WORLD_SIZE", 1)
+    if others > 1:
+        missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in found]
+        verb = "is" if len(missing) == 1 else "are"
+        raise ValueError(
+            f"WORLD_SIZE={others} is in the environment, and {', '.join(missing)} {verb} not: start all processes "
+            "by torchrun or srun, or unset WORLD_SIZE for one"
+        )
 
 
 def _of_torchrun(found: Mapping[str, str]) -> World:

@@ -209,12 +209,29 @@ def _check_shared_memory(needed: int, workers: int) -> None:
 
 def memory_words(task: Task, batch_size: int) -> str:
     """How much memory a task's samples take while training, such as "images in memory: 12 MB"."""
+    size, streamed = _memory_of(task, batch_size)
+    if not streamed:
+        return f"images in memory: {memory.in_words(size)}"
+    stored = memory.in_words(sum(rows.nbytes for rows in streamed))
+    return f"streamed from the disk: {stored} of images, {memory.in_words(size)} in memory"
+
+
+def check_stream(task: Task, batch_size: int) -> None:
+    """Refuse to stream where even the batches under way take more memory than is allowed."""
+    size, streamed = _memory_of(task, batch_size)
+    if streamed and size > memory.limit():
+        raise ValueError(
+            f"streaming takes {memory.in_words(size)} of memory (targets, and batches that are read ahead), and "
+            f"the limit is {memory.in_words(memory.limit())}: make training.batch_size or data.workers smaller, or "
+            f"allow more by {memory.VARIABLE}"
+        )
+
+
+def _memory_of(task: Task, batch_size: int) -> tuple[int, list[StreamedRows]]:
+    """Bytes that a task's samples take while training, and those of its rows that are streamed."""
     parts = (task.train, task.validation)
     size = sum(tensor.nbytes for rows in parts for tensor in rows.values())
     streamed = [rows for rows in parts if isinstance(rows, StreamedRows)]
-    if not streamed:
-        return f"images in memory: {memory.in_words(size)}"
     for rows in streamed:
         size += StreamedBatches(rows, Order(count_of(rows), batch_size), workers=task.workers).ahead_bytes
-    stored = memory.in_words(sum(rows.nbytes for rows in streamed))
-    return f"streamed from the disk: {stored} of images, {memory.in_words(size)} in memory"
+    return size, streamed
