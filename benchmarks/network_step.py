@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from monai.networks.nets import BasicUNet
+from monai.networks.nets.basic_unet import BasicUNet
 from torch.profiler import ProfilerActivity, profile
 
 from ringfence.environment import commit, environment
@@ -52,7 +52,7 @@ def measured(features: tuple[int, ...], batch: int, fused: bool, rounds: int) ->
     """Milliseconds of a step, and what its kernels take."""
     torch.manual_seed(0)
     network = BasicUNet(2, 1, 2, features, act="relu", norm="batch", upsample="nontrainable")
-    network = network.cuda().to(memory_format=torch.channels_last)
+    network.cuda().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if fused:
         faster(network)
     images = torch.randn(batch, 1, 256, 256, device="cuda").to(memory_format=torch.channels_last)
