@@ -86,7 +86,7 @@ _HOMES = {
     "tasks.settings": ("BoxDataSettings", "DiscSettings"),
     "tasks.task": ("Task",),
     "training.augmentation": ("Augmentation",),
-    "training.data": ("Samples", "SegmentationData"),
+    "training.loading.data": ("Samples", "SegmentationData"),
     "training.methods": ("ConstrainedSettings", "MethodSettings", "Setup", "register"),
     "training.module": ("WeakSegmentation",),
     "training.settings": (
