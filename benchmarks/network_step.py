@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from monai.networks.nets.basic_unet import BasicUNet
 from torch.profiler import ProfilerActivity, profile
 
+from gpu_times import replayed
 from ringfence.environment import commit, environment
 from ringfence.weak.networks.fast import faster
 
@@ -74,20 +74,9 @@ def measured(features: tuple[int, ...], batch: int, fused: bool, rounds: int) ->
         with profile(activities=[ProfilerActivity.CUDA]) as seen:
             step()
             torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    times = []
-    for _ in range(rounds + 3):
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
-        graph.replay()
-        last.record()
-        torch.cuda.synchronize()
-        times.append(first.elapsed_time(last))
     kernels = sorted(seen.key_averages(), key=lambda one: -one.self_device_time_total)
     return {
-        "milliseconds": float(statistics.median(times[3:])),
+        "milliseconds": replayed(step, rounds),
         "microseconds_by_kernel": {one.key[:120]: one.self_device_time_total for one in kernels[:KERNELS]},
     }
 

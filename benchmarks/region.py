@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from gpu_times import replayed, timed
 from ringfence.environment import commit, environment
 from ringfence.segmentation import Region
 
@@ -59,15 +59,7 @@ def bandwidth(rounds: int) -> float:
     """Bytes read and written by a copy of a gibibyte, in TB/s."""
     source = torch.randn(1 << 28, device="cuda")
     target = torch.empty_like(source)
-    times = []
-    for _ in range(rounds + 3):
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
-        target.copy_(source)
-        last.record()
-        torch.cuda.synchronize()
-        times.append(first.elapsed_time(last))
-    return float(2 * source.nbytes / statistics.median(times[3:]) / 1e9)
+    return 2 * source.nbytes / timed(lambda: target.copy_(source), rounds) / 1e9
 
 
 def row(
@@ -119,28 +111,6 @@ def random_boxes(shape: tuple[int, ...]) -> Tensor:
     batch, channels, *space = shape
     low = torch.stack([torch.randint(0, length // 2, (batch, channels - 1)) for length in space], dim=-1)
     return torch.stack([low, low + torch.tensor(space) // 2], dim=-1).cuda()
-
-
-def replayed(step: Callable[[], None], rounds: int) -> float:
-    """Milliseconds of a replay from a CUDA graph, median."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    times = []
-    for _ in range(rounds + 3):
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
-        graph.replay()
-        last.record()
-        torch.cuda.synchronize()
-        times.append(first.elapsed_time(last))
-    return float(statistics.median(times[3:]))
 
 
 def as_markdown(record: dict[str, Any]) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ringfence.segmentation.fused.cut import Cut, Slopes, Sums
 from ringfence.segmentation.plain import PlainSums, centroid_of, probability_map
 from ringfence.segmentation.strips import straight_strips
 
@@ -17,40 +16,18 @@ passes: list[str] = []
 """What was done, in order: every entry is a pass over the logits."""
 
 
-@dataclass
-class Slopes:
-    sums: Sequence[Tensor | None]
-    size: Tensor | None = None
-    centroid: Tensor | None = None
-    along: Sequence[Tensor | None] = ()
-    inside: Tensor | None = None
-    outside: Tensor | None = None
-    strips: Tensor | None = None
-    width: int = 1
-    margin: Tensor | None = None
-    measured: Any = None
-
-
-class Cut:
-    @staticmethod
-    def of(shape: Sequence[int], first: int, count: int, objects: int, element: int = 4) -> SimpleNamespace:
-        return SimpleNamespace(first=first, count=count, space=(1, *shape[2:])[-3:])
-
-
-def measures(logits: Tensor, boxes: Tensor | None, cut: Any, scale: float) -> tuple[SimpleNamespace, PlainSums]:
+def measures(logits: Tensor, boxes: Tensor | None, cut: Cut, scale: float) -> tuple[Sums, PlainSums]:
     maps = probability_map(logits, tuple(range(cut.first, cut.first + cut.count)), 1.0 / scale)
     plain = PlainSums(maps)
     sums = plain.sums
     size = sums[0].sum(dim=-1)
-    found = SimpleNamespace(
-        sums=sums, size=size, centroid=centroid_of(sums, size), along=(), inside=None, outside=None
-    )
-    if boxes is not None:
-        found.along, found.inside, found.outside = plain.along(boxes), plain.inside(boxes), plain.outside(boxes)
-    return found, plain
+    whole = (sums, size, centroid_of(sums, size))
+    if boxes is None:
+        return Sums(*whole), plain
+    return Sums(*whole, tuple(plain.along(boxes)), plain.inside(boxes), plain.outside(boxes)), plain
 
 
-def forward(logits: Tensor, boxes: Tensor | None, cut: Any, scale: float) -> SimpleNamespace:
+def forward(logits: Tensor, boxes: Tensor | None, cut: Cut, scale: float) -> Sums:
     passes.append("forward")
     return measures(logits, boxes, cut, scale)[0]
 
@@ -62,7 +39,7 @@ def strips(
     return made.sums, made.widths, made.mask
 
 
-def backward(logits: Tensor, boxes: Tensor | None, cut: Any, scale: float, slopes: Slopes) -> Tensor:
+def backward(logits: Tensor, boxes: Tensor | None, cut: Cut, scale: float, slopes: Slopes) -> Tensor:
     passes.append("backward")
     with torch.enable_grad():
         leaf = logits.detach().requires_grad_()

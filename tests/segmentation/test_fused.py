@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator
 import plain_launch
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from ringfence.segmentation import Region, fused
 from ringfence.segmentation.fused import sums as fused_sums
+from ringfence.segmentation.fused.cut import Cut, power_of_two
 
 GPU = pytest.mark.gpu
 Measure = Callable[[Region, Tensor], list[Tensor]]
@@ -115,6 +118,28 @@ def test_classes_apart_and_crowds_are_left_to_plain_operations(stand_in: list[st
     region = Region(logits)
     region.outside(boxes_in((6, 5), 3, 17))
     assert stand_in == []
+
+
+@given(
+    space=st.lists(st.integers(1, 1500), min_size=2, max_size=3),
+    batch=st.integers(1, 80),
+    channels=st.integers(1, 256),
+    objects=st.integers(1, 16),
+    element=st.sampled_from([2, 4]),
+)
+def test_tiles_cover_the_map_once(space: list[int], batch: int, channels: int, objects: int, element: int) -> None:
+    """Every row and column is in a tile, no tile is beyond the map, and a program holds a bounded part of it."""
+    count = max(1, channels - 1)
+    cut = Cut.of((batch, channels, *space), min(1, channels - 1), count, objects, element)
+    deep, height, width = cut.space
+    assert cut.lengths == tuple(space)
+    assert (cut.tiles_x - 1) * cut.columns < width <= cut.tiles_x * cut.columns
+    assert (cut.tiles_y - 1) * cut.rows < height <= cut.tiles_y * cut.rows
+    walked = cut.parts // cut.tiles_y if cut.axes == 3 else cut.parts
+    along = deep if cut.axes == 3 else cut.tiles_y
+    assert (walked - 1) * cut.steps < along <= walked * cut.steps
+    assert all(one & (one - 1) == 0 for one in (cut.rows, cut.columns))  # as Triton wants them
+    assert power_of_two(channels) * cut.rows * cut.columns <= 8192
 
 
 CASES = [

@@ -140,12 +140,12 @@ def test_compactness_is_true_of_ellipses(rows: int, space: tuple[int, ...]) -> N
 def test_scaling_costs_the_truth_little(rows: int, space: tuple[int, ...]) -> None:
     """Masks are resampled to the nearest pixel, so a tip of an object may be lost: a strip there meets nothing then.
 
-    Of a thousand strips that is one or two. Nothing is ever outside of a box, and no object larger than its box.
+    Of 3,000 strips that is one. Nothing is ever outside of a box, and no object larger than its box.
     """
     constraints = ready({"strips": {}, "slanted_strips": {}, "outside": {}, "box_size": {}}, len(space))
     batch = batch_of(ellipsoids(rows, space, seed=4), constraints)
     counts = {name: [0, 0] for name in constraints}
-    for _ in range(6):
+    for _ in range(15):  # so many that chance does not decide
         one = Augmentation(AugmentSettings(shift=0.1, scale=0.2), constraints)(batch)
         for name, constraint in constraints.items():
             residual = constraint.residual(found(one["mask"]), one, "pixels")
@@ -153,8 +153,7 @@ def test_scaling_costs_the_truth_little(rows: int, space: tuple[int, ...]) -> No
             counts[name][1] += int(residual.present.sum())
             assert float(residual.violation.max()) <= 2.001, name
     assert counts["outside"][0] == counts["box_size"][0] == 0
-    missed, all_of_them = (counts["strips"][place] + counts["slanted_strips"][place] for place in (0, 1))
-    assert missed <= 0.005 * all_of_them
+    assert counts["strips"][0] + counts["slanted_strips"][0] <= 0.005 * counts["strips"][1]
     assert min(present for _, present in counts.values()) > 100
 
 

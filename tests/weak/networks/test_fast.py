@@ -36,12 +36,23 @@ def gradients(network: nn.Module, images: Tensor) -> dict[str, Tensor]:
 
 
 def assert_alike(network: nn.Module, plain: nn.Module, images: Tensor, tolerance: float) -> None:
-    """Two steps' gradients and statistics, then answers in evaluation."""
+    """Two steps' gradients and statistics, then answers in evaluation.
+
+    Where a handful of pixels make a batch norm, rounding decides which side of a ReLU some are on: gradients then
+    need only be as near to those in float64 as plain operations in float32 are.
+    """
+    exact = copy.deepcopy(plain).double()
     for _ in range(2):
-        found, expected = gradients(network, images), gradients(plain, images)
+        found, expected, truth = (
+            gradients(network, images),
+            gradients(plain, images),
+            gradients(exact, images.double()),
+        )
         for name, one in found.items():
-            apart = (one - expected[name]).norm() / expected[name].norm().clamp(min=1e-12)
-            assert float(apart) <= tolerance, (name, float(apart))
+            size = truth[name].norm().clamp(min=1e-12)
+            apart = float((one - expected[name]).norm() / size)
+            ours, theirs = (float((some[name].double() - truth[name]).norm() / size) for some in (found, expected))
+            assert apart <= tolerance or ours <= 2.0 * theirs, (name, apart, ours, theirs)
     for name, one in plain.state_dict().items():
         torch.testing.assert_close(network.state_dict()[name], one, rtol=tolerance, atol=tolerance)
     network.eval()
@@ -134,7 +145,7 @@ def test_on_a_gpu_the_kernels_give_what_plain_operations_give(channels: int, siz
     network = copy.deepcopy(plain)
     faster(network)
     images = torch.randn(4, channels, *size, device="cuda").to(memory_format=torch.channels_last)
-    assert_alike(network, plain, images, 1e-2)
+    assert_alike(network, plain, images, 2e-3)
 
 
 @GPU

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ringfence.extras import installed
+from ringfence.segmentation.fused.cut import Cut, Slopes, Sums
 from ringfence.segmentation.plain import PlainSums, centroid_of, probability_map
 from ringfence.segmentation.strips import Strips, straight_strips
 
@@ -129,7 +130,7 @@ class FusedSums:
 
     # What the passes do
 
-    def measure(self, boxes: Tensor | None) -> Any:
+    def measure(self, boxes: Tensor | None) -> Sums:
         """All measures, without a graph."""
         return self._launch.forward(self._logits.detach(), boxes, self._cut(boxes), 1.0 / self._temperature)
 
@@ -153,15 +154,15 @@ class FusedSums:
         total: Tensor | None = None
         about: list[tuple[Tensor | None, dict[str, Any]]] = [*groups.values()]
         for boxes, some in about or [(None, {})]:
-            slopes = self._launch.Slopes(**{"sums": [None] * self._axes} | own | some, measured=measured)
+            slopes = Slopes(**{"sums": [None] * self._axes} | own | some, measured=measured)
             part = self._launch.backward(logits, boxes, self._cut(boxes), 1.0 / self._temperature, slopes)
             total, own = part if total is None else total + part, {}  # the whole map's once
         assert total is not None  # noqa: S101
         return total
 
-    def _cut(self, boxes: Tensor | None) -> Any:
+    def _cut(self, boxes: Tensor | None) -> Cut:
         objects = 1 if boxes is None else boxes.shape[2]
-        return self._launch.Cut.of(
+        return Cut.of(
             self._logits.shape, self._classes[0], len(self._classes), objects, self._logits.element_size()
         )
 
@@ -199,7 +200,7 @@ class _First(torch.autograd.Function):
         ctx.owner, ctx.boxes, ctx.axes, ctx.measured = owner, boxes, len(measured.sums), measured
         ctx.set_materialize_grads(False)
         found = (logits.new_empty(0), *measured.sums, measured.size, measured.centroid)
-        return found if boxes is None else (*found, *measured.along, measured.inside, measured.outside)
+        return (*found, *measured.about_boxes)
 
     @staticmethod
     def backward(ctx: Any, token: Tensor | None, *gradients: Tensor | None) -> tuple[Tensor, None, None]:
@@ -228,7 +229,7 @@ class _Later(torch.autograd.Function):
         measured = owner.measure(boxes)
         ctx.owner, ctx.boxes, ctx.axes = owner, boxes, len(measured.sums)
         ctx.set_materialize_grads(False)
-        return (*measured.along, measured.inside, measured.outside)
+        return measured.about_boxes
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor, None, None]:
