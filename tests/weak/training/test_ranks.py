@@ -142,7 +142,7 @@ def called(words: list[str], die: str = "", tag: str = "") -> subprocess.Complet
     paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TAG": tag, **({"DIE": die} if die else {})}
     return subprocess.run(
-        words, env={**os.environ, **own}, capture_output=True, text=True, timeout=120, check=False
+        words, env={**os.environ, **own}, capture_output=True, text=True, timeout=280, check=False
     )
 
 
@@ -159,7 +159,8 @@ def left_behind(tag: str) -> list[str]:
 
 
 RINGFENCE = [sys.executable, "-m", "ringfence"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+TORCHRUN += ["--nproc_per_node", "2"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads the process table of Linux")

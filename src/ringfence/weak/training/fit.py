@@ -189,7 +189,7 @@ def fit(
             default_root_dir=run.path,
             plugins=plugins,
         )
-        with _interruptible(trainer):
+        with _interruptible():
             data = make_data(settings, task, module, seed, world)
             begun = from_all(run.checkpoint)[0]  # one file system may know of it before another
             trainer.fit(module, datamodule=data, ckpt_path=begun, weights_only=True)
@@ -234,14 +234,14 @@ def _tensorboard(path: Path) -> TensorBoardLogger:
 
 
 @contextmanager
-def _interruptible(trainer: pl.Trainer) -> Iterator[None]:
+def _interruptible() -> Iterator[None]:
     """Ctrl-C as the exception it is: Lightning ends the whole program instead, and leaves Ctrl-C switched off."""
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT) if main else None
     try:
         yield
-    except SystemExit:
-        if trainer.interrupted:
+    except SystemExit as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # and not SIGTERM, which ends a run in the same way
             raise KeyboardInterrupt from None
         raise
     finally:
