@@ -23,7 +23,7 @@ examples: $(READY)  ## Run the examples: a training loop, Lightning, a certifica
 	$(BIN)/python examples/own_constraint.py
 
 test: $(READY)    ## Run the tests, two files at a time (JOBS=N for more)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)    ## Check style and types
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import children
 from ranks import FENCES, run
 
 
@@ -16,7 +17,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Of one process alone, then of ranks 0 and 1."""
     folder = tmp_path_factory.mktemp("ranks")
     run(0, 1, str(folder))
-    torch.multiprocessing.spawn(run, args=(2, str(folder)), nprocs=2)
+    children.ranks(run, 2, str(folder))
     names = ("rank0of1.pt", "rank0of2.pt", "rank1of2.pt")
     return [torch.load(Path(folder) / name, weights_only=True) for name in names]
 

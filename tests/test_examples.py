@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,13 @@ import nibabel as nib
 import numpy as np
 import pytest
 
+from children import python
+
 ROOT = Path(__file__).parent.parent
 
 
 def run(*arguments: str | Path, typed: str | None = None) -> str:
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)], input=typed, capture_output=True, text=True, cwd=ROOT, check=False
-    )
+    done = python(*arguments, typed=typed, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout + (done.stderr if typed else "")
 

@@ -7,12 +7,11 @@ import os
 import resource
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from children import python
 from ringfence import files
 from ringfence.files import (
     WriteFailed,
@@ -151,7 +150,7 @@ try:
 except OSError as error:
     print(error)
 """
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    said = python("-c", code).stdout
     assert "a cannot be written: files may not be as large here" in said
     assert (tmp_path / "a").read_bytes() == b"old"
     assert names(tmp_path) == ["a"]
@@ -181,7 +180,7 @@ def test_what_a_killed_process_left_goes_with_the_next_file(tmp_path: Path) -> N
     """D12."""
     file = tmp_path / "a.csv"
     write_bytes(file, b"old")
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(file)], check=False)
+    killed = python("-c", KILLED, file)
     assert killed.returncode == -signal.SIGKILL
     assert len(names(tmp_path)) == 2
     assert file.read_bytes() == b"old"
@@ -197,7 +196,8 @@ def test_what_is_being_written_is_no_leftover(tmp_path: Path, monkeypatch: pytes
 
     def meanwhile(number: int) -> None:
         code = "import sys; from pathlib import Path; from ringfence.files import remove_parts; "
-        subprocess.run([sys.executable, "-c", code + "remove_parts(Path(sys.argv[1]))", str(tmp_path)], check=True)
+        done = python("-c", code + "remove_parts(Path(sys.argv[1]))", tmp_path)
+        assert done.returncode == 0, done.stderr
         assert any(is_part(name) for name in names(tmp_path))
         fsync(number)
 

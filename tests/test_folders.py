@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import children
 from ringfence.folders import LOCK, content, is_debris, locked
 
 RACE = """
@@ -34,11 +34,8 @@ def test_four_contenders_and_never_two_inside(tmp_path: Path) -> None:
     folder = tmp_path / "race"
     folder.mkdir()
     (folder / LOCK).write_text("")  # a stale one
-    command = [sys.executable, "-c", RACE, str(folder)]
-    racers = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)
-    ]
-    said = [racer.communicate() for racer in racers]
+    racers = [children.started([sys.executable, "-c", RACE, folder]) for _ in range(4)]
+    said = [children.ended(racer) for racer in racers]
     assert [error for _, error in said] == [""] * 4
     assert sum(int(got) for got, _ in said) > 300
     assert list(folder.iterdir()) == []

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +14,7 @@ import pytorch_lightning
 import torch
 
 import ringfence as rf
+from children import python
 from lightning_modules import loader, module, trainer
 from ringfence.lightning import FenceCallback
 
@@ -359,9 +358,7 @@ def test_several_fences_log_under_their_own_names(tmp_path: Path) -> None:
 
 def test_two_ranks_agree_with_one(tmp_path: Path) -> None:
     script = Path(__file__).with_name("lightning_modules.py")
-    done = subprocess.run(
-        [sys.executable, script, str(tmp_path)], capture_output=True, text=True, timeout=240, check=False
-    )
+    done = python(script, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
     assert first == second

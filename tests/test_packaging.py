@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -13,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import ringfence as rf
+from children import called, python
 from ringfence.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -43,18 +42,8 @@ for make in (rf.LogBarrier, rf.Penalty, rf.Lagrangian, rf.ReLULagrangian, rf.Aug
 """
 
 
-def python(code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *options, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
-
-
 def test_the_core_needs_torch_alone() -> None:
-    done = python(BARE + USE + "assert not BLOCKED & set(sys.modules)\nprint('fine')")
+    done = python("-c", BARE + USE + "assert not BLOCKED & set(sys.modules)\nprint('fine')")
     assert done.stdout.strip() == "fine", done.stderr
 
 
@@ -74,18 +63,19 @@ def test_the_core_needs_torch_alone() -> None:
 def test_a_missing_extra_names_its_install_command(touch: str, message: str) -> None:
     blocked_too = BARE.replace("sys.meta_path", "import importlib.util as u\nreal = u.find_spec\n"
         "u.find_spec = lambda n, p=None: None if n.split('.')[0] in BLOCKED else real(n, p)\nsys.meta_path")  # fmt: skip
-    done = python(f"{blocked_too}\nimport ringfence\n{touch}")
+    done = python("-c", f"{blocked_too}\nimport ringfence\n{touch}")
     assert done.stderr.strip().splitlines()[-1] == f"ModuleNotFoundError: {message}"
 
 
 def test_importing_costs_nothing_before_torch_is_needed() -> None:
     """What `import ringfence` loads: its own file. What the first name loads: torch and files of the core."""
     done = python(
+        "-c",
         "import sys; before = set(sys.modules)\n"
         "import ringfence; print('torch' in sys.modules)\n"
         "import torch; before = set(sys.modules)\n"
         "ringfence.LogBarrier, ringfence.between, ringfence.log_barrier\n"
-        "print(sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
+        "print(sorted({name.split('.')[0] for name in set(sys.modules) - before}))",
     )
     assert done.stdout.splitlines() == ["False", "['ringfence']"], done.stderr
 
@@ -93,14 +83,14 @@ def test_importing_costs_nothing_before_torch_is_needed() -> None:
 def test_public_names_are_all_there() -> None:
     for name in dir(rf):
         assert getattr(rf, name) is not None
-    done = python(BARE + "from ringfence import *\nprint(LogBarrier.__name__, 'Monitor' in globals())")
+    done = python("-c", BARE + "from ringfence import *\nprint(LogBarrier.__name__, 'Monitor' in globals())")
     assert done.stdout.split() == ["LogBarrier", "False"], done.stderr
 
 
 def build(kind: str, folder: Path) -> Path:
     """The wheel or the sdist, by the backend itself: nothing is downloaded."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
-    subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
+    done = python("-m", "hatchling", "build", "-t", kind, "-d", folder, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
     (made,) = folder.glob("ringfence-*")
     return made
 
@@ -138,7 +128,7 @@ def test_the_sdist_holds_all_that_is_needed(tmp_path: Path) -> None:
 
 def test_the_core_of_the_wheel_works_on_torch_alone(wheel: Path) -> None:
     where = "import ringfence.barrier; print(ringfence.barrier.__file__)"
-    done = python(BARE + f"sys.path.insert(0, {str(wheel)!r})" + USE + where)
+    done = python("-c", BARE + f"sys.path.insert(0, {str(wheel)!r})" + USE + where)
     assert done.stdout.strip().startswith(str(wheel)), done.stderr
 
 
@@ -147,6 +137,7 @@ def test_the_wheel_compares_methods(wheel: Path, tmp_path: Path) -> None:
     command = ["compare", "synthetic", "--methods", "penalty", "--data.size=24", "--data.train=4"]
     command += ["--data.validation=2", "--training.epochs=1", "--training.device=cpu", "--out=run"]
     done = python(
+        "-c",
         f"import os, sys; os.chdir({str(tmp_path)!r}); sys.path.insert(0, {str(wheel)!r})\n"
         f"from ringfence.cli import main; import ringfence.weak; print(ringfence.weak.__file__)\nmain({command})",
         OMP_NUM_THREADS="1",
@@ -162,31 +153,29 @@ def test_the_wheel_compares_methods(wheel: Path, tmp_path: Path) -> None:
 def test_help_does_not_load_torch() -> None:
     for arguments in ("--help", "--version", "barrier --help", "prepare --help", "compare synthetic --help"):
         done = python(
+            "-c",
             f"import sys; sys.argv = ['ringfence', *{arguments.split()!r}]\n"
             "from ringfence.cli import main\n"
             "try: code = main()\n"
             "except SystemExit as end: code = end.code\n"
-            "print('exit', code, 'torch' in sys.modules)"
+            "print('exit', code, 'torch' in sys.modules)",
         )
         assert done.stdout.splitlines()[-1] == "exit 0 False", done.stderr
 
 
 def test_the_barrier_needs_torch_and_nothing_that_trains() -> None:
     done = python(
+        "-c",
         "import sys\nfrom ringfence.cli import main\nmain(['barrier'])\n"
         "print({'torchmetrics', 'pytorch_lightning', 'monai', 'matplotlib'} & set(sys.modules))\n"
-        "import ringfence.report, ringfence.report.write\nprint('pytorch_lightning' in sys.modules)"
+        "import ringfence.report, ringfence.report.write\nprint('pytorch_lightning' in sys.modules)",
     )
     assert done.stdout.splitlines()[-2:] == ["set()", "False"], done.stderr
 
 
 def test_both_ways_to_call_it() -> None:
-    module = subprocess.run(
-        [sys.executable, "-m", "ringfence", "--version"], capture_output=True, text=True, check=True
-    )
-    script = subprocess.run(
-        [Path(sys.executable).parent / "ringfence", "--version"], capture_output=True, text=True, check=True
-    )
+    module = python("-m", "ringfence", "--version")
+    script = called([Path(sys.executable).parent / "ringfence", "--version"])
     assert module.stdout == script.stdout == f"ringfence {rf.__version__}\n"
 
 
@@ -241,10 +230,8 @@ def test_no_command_at_all_shows_the_commands(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_closed_pipe_is_no_error() -> None:
-    done = subprocess.run(
-        f"{sys.executable} -m ringfence barrier | head -1", shell=True, capture_output=True, text=True, check=True
-    )
-    assert done.stderr == ""
+    done = called(["bash", "-c", f"{sys.executable} -m ringfence barrier | head -1"])
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,13 +12,13 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
+from children import python
 
 ROOT = Path(__file__).parent.parent
 
 
 def example(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "examples/rate_limit.py", *options]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    return python("-W", "error", "examples/rate_limit.py", *options, cwd=ROOT)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

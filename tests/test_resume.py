@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import torch
 from torch import nn
 
 import ringfence as rf
+from children import python
 from registry import METHODS
 from training_run import HALFWAY, Run
 
@@ -31,7 +30,8 @@ def test_every_method_continues_identically_in_a_new_process(tmp_path: Path) -> 
         finished[name] = run.state()
     torch.save(halfway, tmp_path / "halfway.pt")
     script = Path(__file__).with_name("training_run.py")
-    subprocess.run([sys.executable, script, "resume", tmp_path / "halfway.pt", tmp_path / "resumed.pt"], check=True)
+    done = python(script, "resume", tmp_path / "halfway.pt", tmp_path / "resumed.pt")
+    assert done.returncode == 0, done.stderr
     resumed = torch.load(tmp_path / "resumed.pt", weights_only=True)
     for name in METHODS:
         before, expected, got = flat(halfway[name]), flat(finished[name]), flat(resumed[name])

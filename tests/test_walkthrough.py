@@ -10,8 +10,6 @@ import math
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ import SimpleITK as sitk  # noqa: N813 - everyone's habit
 import torch
 import yaml
 
+from children import python
 from ringfence.cli import main
 from ringfence.weak.inference.model_file import read_model
 from ringfence.weak.prepared.prepared_set import read_prepared
@@ -119,7 +118,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
 def run(words: list[str]) -> str:
     """What a command prints; it must succeed."""
     if words[0] == "python":
-        done = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True, check=False)
+        done = python(*words[1:])
         assert done.returncode == 0, done.stderr
         return done.stdout
     assert words[0] == "ringfence", f"{words} on the page is nothing that this test can run"

@@ -6,8 +6,10 @@ Such a name may hold anything: codes that move a terminal's cursor, or a spreads
 
 from __future__ import annotations
 
+import csv
 import difflib
-from collections.abc import Iterable
+import io
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 MOST: Final = 10
@@ -69,6 +71,17 @@ def spreadsheet(text: str) -> str:
 def from_spreadsheet(cell: str) -> str:
     """The name that ``spreadsheet`` made this cell of."""
     return cell[1:] if cell.startswith("'") and _computed(cell) else cell
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A CSV file; its cells of text have been through ``spreadsheet``."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    quoting = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    writer.writerow(header)
+    for row in rows:  # a bare \r would end the line for whoever reads it
+        (quoting if any("\r" in str(cell) for cell in row) else writer).writerow(row)
+    return text.getvalue()
 
 
 def first_line(error: BaseException) -> str:

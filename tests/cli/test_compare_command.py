@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from children import python
 from ringfence.cli import main
 from ringfence.weak import SyntheticSettings, from_preset
 from ringfence.weak.experiments.parsing import as_config
@@ -33,7 +32,7 @@ def config(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("arguments", [["--help"], ["compare", "--help"], ["compare", "synthetic", "--help"], ["report", "--help"], ["compare", "synthetic", "--preset", "synthetic-paper", "--print_config"]])  # fmt: skip
 def test_help_and_config_need_no_torch(arguments: list[str]) -> None:
     code = f"import sys\nfrom ringfence.cli import main\ntry:\n    main({arguments})\nfinally:\n    assert 'torch' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 

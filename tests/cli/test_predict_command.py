@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from children import python
 from ringfence.cli import main
 from ringfence.weak.inference.model_file import ModelCard, save_model
 from ringfence.weak.networks.build import Tempered, build_network
@@ -99,13 +98,22 @@ def test_from_images_to_scores(
     out = tmp_path / "out"
     assert main(["predict", str(model), str(scans), str(out), "--probabilities", "--overlays", "--no-flips"]) == 0
     printed = capsys.readouterr().out
-    assert "P0  prostate 128 voxels (0.1 ml)" in printed
+    assert "P0  prostate 128 voxels (0.1 ml); uncertainty 0.00" in printed
+    first, _ = csv.DictReader((out / "predictions.csv").read_text().splitlines())
+    assert float(first.pop("uncertainty")) < 1e-3
+    assert first == {
+        "case": "P0",
+        "class": "prostate",
+        "voxels": "128",
+        "millilitres": "0.128",
+        "flip_agreement": "",
+    }
     assert f"2 of 2 cases segmented in {out}" in printed
     assert {file.name for file in out.iterdir()} == {
         f"P{number}{ending}"
         for number in (0, 1)
         for ending in (".mhd", ".zraw", ".png", "_prostate_probability.mhd", "_prostate_probability.zraw")
-    }
+    } | {"predictions.csv"}
     assert main(["evaluate", str(out), str(scans)]) == 0
     printed = capsys.readouterr().out
     assert "HD95 (mm)" in printed
@@ -133,13 +141,13 @@ def test_bad_cases_are_listed_and_the_status_says_so(
     first, *others = text.err.splitlines()
     assert first == "ringfence predict: 2 of 3 cases failed:"
     assert [line.split(":")[0] for line in others] == ["  P1", "  P2"]
-    assert {file.name for file in out.iterdir()} == {"P0.mhd", "P0.zraw", "unfinished.json"}
+    assert {file.name for file in out.iterdir()} == {"P0.mhd", "P0.zraw", "predictions.csv", "unfinished.json"}
     only = tmp_path / "only"
     assert main(["predict", str(model), str(scans / "P2.nii.gz"), str(only)]) == 2  # nothing is finished there,
     assert (
         main(["predict", str(model), str(scans / "P0.mhd"), str(only), "--largest"]) == 0
     )  # so anything may begin
-    assert {file.name for file in only.iterdir()} == {"P0.mhd", "P0.zraw"}
+    assert {file.name for file in only.iterdir()} == {"P0.mhd", "P0.zraw", "predictions.csv"}
     capsys.readouterr()
     assert main(["evaluate", str(out), str(scans)]) == 2
     text = capsys.readouterr()
@@ -250,7 +258,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(
         f"stopped. What is finished in {out} stays (1 case of this call); the same command"
         in capsys.readouterr().err
     )
-    assert {file.name for file in out.iterdir()} == {"P0.mhd", "P0.zraw", "unfinished.json"}
+    assert {file.name for file in out.iterdir()} == {".P0.found", "P0.mhd", "P0.zraw", "unfinished.json"}
     (out / ".unfinished-abc").mkdir()  # as of a process that was killed
     assert (
         "not finished, with other options: repeat that one, or name a new folder. Nothing was changed"
@@ -266,7 +274,10 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(
     written = (out / "P0.mhd").stat().st_mtime_ns
     assert main(command) == 0
     assert f"2 of 2 cases segmented in {out}, 1 of them before" in capsys.readouterr().out
-    assert {file.name for file in out.iterdir()} == {"P0.mhd", "P0.zraw", "P1.mhd", "P1.zraw"}
+    names = {"P0.mhd", "P0.zraw", "P1.mhd", "P1.zraw", "predictions.csv"}
+    assert {file.name for file in out.iterdir()} == names
+    cases = [row["case"] for row in csv.DictReader((out / "predictions.csv").read_text().splitlines())]
+    assert cases == ["P0", "P1"]  # the first is not forgotten
     assert (out / "P0.mhd").stat().st_mtime_ns == written
     assert "already holds files" in one_line(capsys, *command)
 
@@ -274,7 +285,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 def test_help_needs_no_torch(command: str) -> None:
     code = f"import sys\nfrom ringfence.cli import main\ntry:\n    main(['{command}', '--help'])\nfinally:\n    assert 'torch' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr
     assert "examples:" in done.stdout
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import SimpleITK as sitk  # noqa: N813 - everyone's habit
 
+from children import python
 from ringfence.cli import main
 from ringfence.weak.datasets import LAYOUTS
 from ringfence.weak.prepared import Preprocessing, read_prepared
@@ -30,7 +29,7 @@ def download(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in LAYOUTS)])
 def test_help_needs_no_torch(arguments: list[str]) -> None:
     code = f"import sys\nfrom ringfence.cli import main\ntry:\n    main({['prepare', *arguments]})\nfinally:\n    assert not sys.modules.keys() & {{'torch', 'rich', 'SimpleITK', 'numpy'}}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr
     assert "SRC DST" in done.stdout
     assert len(arguments) == 1 or "--skip-failures" in done.stdout

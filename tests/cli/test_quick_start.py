@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from children import python
 
 SCRIPT = """
 import sys
@@ -19,6 +18,6 @@ import scipy.signal
 
 
 def test_torchmetrics_does_not_see_what_it_would_import_for_others_and_everybody_else_does() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    done = python("-c", SCRIPT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["False", "False", "True", "True"]

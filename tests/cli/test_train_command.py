@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from children import python
 from prepared_sets import make_prepared
 from ringfence.cli import main
 from ringfence.weak import BoxCompareSettings, TrainSettings, WeakSegmentation, from_preset
@@ -43,7 +42,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("arguments", ["train --print_config", "train boxes-small --print_config", "compare boxes --print_config"])  # fmt: skip
 def test_a_config_needs_no_torch(arguments: str) -> None:
     code = f"import sys\nfrom ringfence.cli import main\ntry:\n    main({arguments.split()})\nfinally:\n    assert 'torch' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 

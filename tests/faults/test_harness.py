@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from children import python
 from faults.broken import EXPECTED
 from faults.fuzzing import OUTCOMES, message_fault
 
@@ -16,7 +15,7 @@ from faults.fuzzing import OUTCOMES, message_fault
 @pytest.fixture(scope="module")
 def counted() -> dict[str, dict[str, int]]:
     script = Path(__file__).parent / "broken.py"
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200)
+    done = python(script)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

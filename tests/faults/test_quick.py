@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from children import python
 from faults.command import QUICK
 from faults.readers import READERS
 from faults.record import FAULTS_OF
@@ -21,18 +20,8 @@ HERE = Path(__file__).parent
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
     """The record, and where faults were noted; in a process of its own, since it forks."""
     folder = tmp_path_factory.mktemp("faults")
-    command = [
-        sys.executable,
-        str(HERE),
-        "quick",
-        "--out",
-        str(folder / "out"),
-        "--kept",
-        str(folder / "kept"),
-        "--jobs",
-        "1",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=HERE.parent.parent)
+    asked = ("quick", "--out", folder / "out", "--kept", folder / "kept", "--jobs", "1")
+    done = python(HERE, *asked, cwd=HERE.parent.parent)
     assert done.returncode in (0, 1), done.stderr[-3000:]
     return json.loads((folder / "out" / "faults.json").read_text()), folder / "kept"
 

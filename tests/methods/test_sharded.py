@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from shard_ranks import ON_FOUR, SAMPLES, names, run, run_on_a_gpu, saved
 from torch import Tensor
 
+import children
 import ringfence as rf
 from ringfence.methods.multipliers.exchange import Rows, merged, parcel_size, parcelled, rows_in
 from ringfence.methods.multipliers.fingerprint import fingerprint
@@ -27,7 +28,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str
     folder = tmp_path_factory.mktemp("shards")
     run(0, 1, str(folder))
     for world in WORLDS[1:]:
-        torch.multiprocessing.spawn(run, args=(world, str(folder)), nprocs=world)
+        children.ranks(run, world, str(folder))
     later = saved(0, 1, folder, others=(2, 4))
     found = {
         world: [torch.load(Path(folder) / f"rank{rank}of{world}.pt", weights_only=True) for rank in range(world)]

@@ -21,9 +21,11 @@ from ringfence.hints import nearest, printable
 
 COMMANDS: Final = {
     "prepare": "make a data set of medical volumes, as downloaded, ready to train on",
+    "plan": "look at a prepared set, and derive how to train on it, with reasons",
     "train": "train a segmentation model on prepared images, from boxes",
     "predict": "segment new images with a trained model: masks in the images' own place and size",
     "evaluate": "score masks against the truth: 3D Dice and HD95 of every case, and a summary",
+    "agree": "compare the masks of two models or more, without the truth: which cases to look at",
     "compare": "train every method on one task and compare them: tables, curves, pictures",
     "report": "make the tables and figures of a comparison anew",
     "barrier": "show the barrier and its multiplier at given points, or draw it",

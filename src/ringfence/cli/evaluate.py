@@ -40,7 +40,7 @@ Under torchrun or srun each process takes its part of the cases; the scores are 
 def run(arguments: Sequence[str]) -> str:
     """Score; the summary, and where the CSV is."""
     options = _parser().parse_args(arguments)
-    predicted, labels = Path(options.pred), _labels(options)
+    predicted, labels = Path(options.pred), labels_asked(options)
     if options.spacing and not all(math.isfinite(step) and step > 0 for step in options.spacing):
         raise ValueError(f"--spacing: {options.spacing} must be three lengths above 0")
     for package in ("rich", "monai", "scipy"):
@@ -51,9 +51,9 @@ def run(arguments: Sequence[str]) -> str:
     with crew_of(options.workers) as crew:
         if out is None or not crew.world.first:
             return _evaluated(options, labels, None, crew)
-        _check_out(out, options.overwrite)
+        check_out(out, options.overwrite)
         with locked(out.parent, "written", only=out.name):
-            _check_out(out, options.overwrite)  # another process may have written it since
+            check_out(out, options.overwrite)  # another process may have written it since
             return _evaluated(options, labels, out, crew)
 
 
@@ -126,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _labels(options: argparse.Namespace) -> list[int] | None:
+def labels_asked(options: argparse.Namespace) -> list[int] | None:
     """The labels asked for, if any."""
     if options.classes is not None and options.labels is not None:
         raise ValueError("--classes and --labels each say which labels: give one of them")
@@ -139,7 +139,7 @@ def _labels(options: argparse.Namespace) -> list[int] | None:
     return sorted(set(options.labels))
 
 
-def _check_out(out: Path, overwrite: bool) -> None:
+def check_out(out: Path, overwrite: bool) -> None:
     """Refuse a CSV that could not be written, before the work."""
     if out.is_dir():
         raise ValueError(f"--out: {out} is a folder; name a file in it")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
@@ -22,10 +22,14 @@ from ringfence.weak.training.methods import method_named
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
+    from ringfence.weak.planning.plan import Plan
+
 Kind = TypeVar("Kind", bound=ExperimentSettings)
 CLASSES: Final = ("network", "optimiser", "schedule")
 """Groups with a class_path and its init_args."""
 CONSTRAINTS: Final = "--constraints."
+PLAN, FILES = "plan", "boxes"
+"""Settings that follow from the set; and what they change."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Experiment(Generic[Kind]):
         presets: those it can begin from, the default first.
         folder: the beginning of the name of a folder in ``runs/``, where --out is not given.
         words: what follows the command's name, for the line of usage.
+        tell: called with the plan, if there is one.
     """
 
     prog: str
@@ -49,6 +54,7 @@ class Experiment(Generic[Kind]):
     presets: tuple[str, ...]
     folder: str
     words: str = "[options]"
+    tell: Callable[[Plan], None] = lambda plan: None
 
     def parsed(self, arguments: Sequence[str]) -> tuple[Kind, Path, bool]:
         """The settings that the arguments give, where results go, and whether a run goes on."""
@@ -66,7 +72,7 @@ class Experiment(Generic[Kind]):
             preset_file(preset)  # says what there is, if there is none of that name
             raise ValueError(f"preset '{preset}' is not for {self.prog}; these are: {', '.join(self.presets)}")
         resume = str(given(arguments, "resume")).lower() == "true"
-        defaults = self._begun(given(arguments, "out")) if resume else from_preset(self.kind, preset)
+        defaults = self._begun(given(arguments, "out")) if resume else self._defaults(preset, arguments)
         for group in CLASSES:  # the arguments of one class are not those of another
             before = getattr(defaults, group)
             class_path = given(arguments, f"{group}.class_path")
@@ -92,6 +98,19 @@ class Experiment(Generic[Kind]):
         folder = Path(options.out or f"runs/{self.folder}-{datetime.now():%Y%m%d-%H%M%S}")
         return settings_from(self.kind, options), folder, resume
 
+    def _defaults(self, preset: str, arguments: Sequence[str]) -> Kind:
+        """What options begin from: a preset, or a plan for the set that they name."""
+        prepared, asks = given(arguments, "data.prepared"), {"-h", "--help"} & set(arguments)
+        if preset != PLAN or not prepared or asks:
+            return from_preset(self.kind, FILES if preset == PLAN else preset)
+        from ringfence.weak.experiments.planned import plan
+        from ringfence.weak.tasks.settings import BoxDataSettings
+
+        data = BoxDataSettings(prepared=str(prepared), boxes=given(arguments, "data.boxes"))
+        made = plan(data, str(given(arguments, "training.device") or "auto"))
+        self.tell(made)
+        return from_preset(self.kind, FILES, made.changes)
+
     def _parser(self, defaults: Kind, more: str = "") -> ArgumentParser:
         description, epilog = " ".join(self.description.split()), " ".join([self.epilog, more])
         parser = settings_parser(self.prog, description, defaults, epilog, self.words)
@@ -100,7 +119,7 @@ class Experiment(Generic[Kind]):
             default=self.presets[0],
             metavar="|".join(self.presets),
             help="settings that the options below begin from. "
-            + " ".join(f"{name}: {about_preset(name)}" for name in self.presets),
+            + " ".join(f"{name}: {_about(name)}" for name in self.presets),
         )
         parser.add_argument(
             "--out", type=str | None, default=None, metavar="FOLDER", help="a new folder; default: one in runs/"
@@ -134,6 +153,10 @@ class Experiment(Generic[Kind]):
                 f"--resume: the run in {out} was begun with settings that this command does not know, by an older "
                 f"ringfence perhaps: `ringfence report` still reads it; begin a new one with --out. ({what})"
             ) from None
+
+
+def _about(preset: str) -> str:
+    return "What `ringfence plan` derives from the set." if preset == PLAN else about_preset(preset)
 
 
 def register_methods(arguments: Sequence[str]) -> None:

@@ -26,7 +26,9 @@ Several channels are files CASE_0000.nii.gz, CASE_0001.nii.gz, ... (as nnU-Net h
 the fourth axis of a NIfTI. Files that end in _segmentation are somebody's masks, and left alone.
 An image that cannot be used is passed over and named at the end, and the exit status is 2.
 After Ctrl-C, or once such an image is repaired, the same command does only what is missing.
-Under torchrun or srun each process takes its part of the cases. Masks are the same in any way."""
+Under torchrun or srun each process takes its part of the cases. Masks are the same in any way.
+OUT/predictions.csv has what was found, and how sure the model is: uncertainty (0 is sure, a half a coin
+toss) and, where flips are averaged, how far they agree (1 is fully). docs/quality.md says what that is worth."""
 
 
 def run(arguments: Sequence[str]) -> str:
@@ -117,7 +119,9 @@ def _parser() -> argparse.ArgumentParser:
         "--probabilities", action="store_true", help="write CASE_CLASS_probability (float32) for each class, too"
     )
     parser.add_argument(
-        "--overlays", action="store_true", help="draw CASE.png, too: slices with the mask tinted and outlined"
+        "--overlays",
+        action="store_true",
+        help="draw CASE.png, too: slices with the mask tinted and outlined, and where the model is unsure",
     )
     parser.add_argument(
         "--largest",

@@ -127,6 +127,7 @@ def _prepared(layout: Layout, source: Source, options: argparse.Namespace, crew:
 
     from ringfence.weak.prepared import build
     from ringfence.weak.prepared.preprocessing import PERCENTILES
+    from ringfence.weak.prepared.spacing import missing_spacing
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -148,7 +149,7 @@ def _prepared(layout: Layout, source: Source, options: argparse.Namespace, crew:
             raise Interrupted(
                 f"What is ready in {options.out} is kept; the same command again does only what is missing"
             ) from None
-    return f"{done}\n{_next(done)}" if crew.world.first else ""
+    return "\n".join([str(done), *missing_spacing(done.prepared), _next(done)]) if crew.world.first else ""
 
 
 def _say(needs: Needs) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -19,13 +20,15 @@ TRAIN: Final = Experiment(
     model is for `ringfence predict`. CONFIG is a YAML file, or the name of a preset.""",
     """examples: `ringfence train --data.prepared PREPARED` (for a GPU);
     `ringfence train boxes-small --data.prepared PREPARED` (without one);
+    `ringfence train plan --data.prepared PREPARED` (as `ringfence plan PREPARED` says);
     `ringfence train --data.prepared PREPARED --data.boxes boxes.csv --out runs/mine`;
     `--constraints.compactness {} --constraints.strips.width 3`;
     `--print_config > my.yaml` and then `ringfence train my.yaml`; after Ctrl-C, `--out THAT_FOLDER --resume`.""",
     TrainSettings,
-    ("boxes", "boxes-small", "promise12", "promise12-small"),
+    ("boxes", "boxes-small", "plan", "promise12", "promise12-small"),
     "train",
     "[CONFIG] [options]",
+    lambda plan: print(plan, file=sys.stderr, flush=True),
 )
 
 

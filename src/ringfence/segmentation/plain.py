@@ -27,6 +27,7 @@ class PlainSums:
     def __init__(self, maps: Tensor) -> None:
         self.maps = maps
         self.running = RunningSums(maps)  # of what is asked for, once it is
+        self._outside: tuple[Tensor, Tensor] | None = None
 
     @property
     def sums(self) -> tuple[Tensor, ...]:
@@ -57,7 +58,7 @@ class PlainSums:
     def outside(self, boxes: Tensor) -> Tensor:
         """What is outside of all boxes: ``[batch, classes]``."""
         if boxes.shape[2] > 1:
-            return (self.maps * ~covered(boxes, self.maps.shape[2:])).flatten(2).sum(dim=-1)
+            return self._free(boxes).flatten(2).sum(dim=-1)
         rest, total = self.maps, self.maps.new_zeros(self.maps.shape[:2])
         # Axis by axis, what lies beyond the box along it: a sum of positive terms, where size minus inside would
         # cancel to noise, perhaps negative, just when the constraint is nearly met.
@@ -67,9 +68,20 @@ class PlainSums:
             rest = (rest * within).sum(dim=-1)
         return total
 
+    def outside_slices(self, boxes: Tensor) -> Tensor:
+        """What is outside of all boxes at each place along the first axis: ``[batch, classes, length]``."""
+        free = self._free(boxes)
+        return free.flatten(3).sum(dim=-1) if self._axes > 1 else free
+
     def strips(self, boxes: Tensor, width: int, margin: Tensor | None) -> Strips:
         """Strips across each box, along every axis: ``[batch, classes, objects, axes, strips]``."""
         return straight_strips(self.along(boxes), boxes, width, margin)
+
+    def _free(self, boxes: Tensor) -> Tensor:
+        """The map, 0 in all boxes; kept for those asked about last, for two constraints ask about the same."""
+        if self._outside is None or self._outside[0] is not boxes:
+            self._outside = boxes, self.maps * ~covered(boxes, self.maps.shape[2:])
+        return self._outside[1]
 
     @property
     def _axes(self) -> int:

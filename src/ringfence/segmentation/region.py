@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from ringfence.numbers import positive_number
-from ringfence.segmentation.boxes import checked_boxes, checked_margin
+from ringfence.segmentation.boxes import checked_boxes, checked_margin, places_within
 from ringfence.segmentation.fused import MOST_OBJECTS, FusedSums, fused_sums
 from ringfence.segmentation.neighbours import boundary_length
 from ringfence.segmentation.plain import PlainSums, centroid_of, probability_map
+from ringfence.segmentation.points import at_points
 from ringfence.segmentation.slanted import slanted_strips
 from ringfence.segmentation.strips import Strips, checked_width
 
@@ -102,6 +103,14 @@ class Region:
         """The length of the boundary in pixels' sides (its area in pixels' faces, in 3-D): ``[batch, classes]``."""
         return self._once("boundary", lambda: boundary_length(self.probabilities, self.axes))
 
+    def at(self, points: Tensor) -> Tensor:
+        """s at single pixels, ``[batch, classes, points]``; the map elsewhere is not computed.
+
+        Args:
+            points: integers ``[batch, points, axes]``, pixels within the image.
+        """
+        return probability_map(at_points(self._logits, points), self.classes, self._temperature)
+
     def outside(self, boxes: Tensor) -> Tensor:
         """The probability mass outside all boxes of a class, in pixels: ``[batch, classes]``.
 
@@ -122,7 +131,7 @@ class Region:
         each = _each(checked_boxes(boxes, self.shape))
         return self._of(each).inside(each).view(boxes.shape[:-2])
 
-    def sizes(self, boxes: Tensor) -> Tensor:
+    def sizes(self, boxes: Tensor, *, slices: bool = False) -> Tensor:
         """V_b, the mass in box b plus the mass outside all boxes of its class: ``[batch, classes, objects]``.
 
         That is all of the class that is in no other box alone, and just V if there is but one box.
@@ -130,13 +139,21 @@ class Region:
         Args:
             boxes: integers ``[batch, classes, objects, axes, 2]``, as for ``outside``; an empty one has
                 what is outside and no more.
+            slices: count only those places along the first axis that a box goes through: V of its slices.
         """
         checked_boxes(boxes, self.shape)
         if boxes.ndim != 5:
             raise ValueError(f"sizes needs boxes [batch, classes, objects, axes, 2], got {list(boxes.shape)}")
+        if not slices:
+            return (
+                self.size.unsqueeze(-1)
+                if boxes.shape[2] == 1
+                else self.inside(boxes) + self.outside(boxes).unsqueeze(-1)
+            )
+        there = places_within(boxes, 0, self.shape[2])
         if boxes.shape[2] == 1:
-            return self.size.unsqueeze(-1)
-        return self.inside(boxes) + self.outside(boxes).unsqueeze(-1)
+            return (self.sums[0].unsqueeze(2) * there).sum(dim=-1)
+        return self.inside(boxes) + (self._plain.outside_slices(boxes.long()).unsqueeze(2) * there).sum(dim=-1)
 
     def strips(self, boxes: Tensor, width: int = 5, margin: Tensor | None = None) -> Strips:
         """The mass in strips of ``width`` pixels across each box, parallel to its sides and within it.

@@ -24,6 +24,7 @@ class RunningSums:
     def __init__(self, maps: Tensor) -> None:
         self._maps = maps
         self._along: dict[int, Tensor] = {}
+        self._stretched: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
     def space(self) -> torch.Size:
@@ -51,21 +52,29 @@ class RunningSums:
         summed = [axis for axis in range(len(space)) if axis not in kept]
         if not summed:
             return self._maps.double().unsqueeze(2)
-        last = summed.pop()
-        totals = self.along(last)
-        # [batch, classes, *space] with the objects in place of the axis: expanded, so no memory but for its result
-        shape = [*totals.shape]
-        shape[2 + last] = boxes.shape[2]
-        ends = boxes[..., last, :].movedim(-1, 0)
-        place = ends.view(*ends.shape[:3], *[1] * last, ends.shape[3], *[1] * (len(space) - 1 - last))
-        start, stop = (totals.gather(2 + last, one.expand(shape)) for one in place)
-        rest = (stop - start).movedim(2 + last, 2)
+        rest = self._stretches(boxes, summed.pop())
         for axis in reversed(summed):  # from here on there are objects, and few places for each
             dimension = 3 + axis
             inside = places_within(boxes, axis, space[axis])
             shape = [*inside.shape[:3], *[1] * axis, space[axis], *[1] * (rest.ndim - dimension - 1)]
             rest = (rest * inside.view(shape)).sum(dim=dimension)
         return rest
+
+    def _stretches(self, boxes: Tensor, axis: int) -> Tensor:
+        """The sum from start to stop along ``axis``, at each place of the others: ``[batch, classes, objects, *]``.
+
+        Kept for the boxes asked about last: strips along two axes and what is inside need the same.
+        """
+        if axis not in self._stretched or self._stretched[axis][0] is not boxes:
+            totals, behind = self.along(axis), len(self.space) - 1 - axis
+            # [batch, classes, *space] with the objects in place of the axis: expanded, no memory but for its result
+            shape = [*totals.shape]
+            shape[2 + axis] = boxes.shape[2]
+            ends = boxes[..., axis, :].movedim(-1, 0)
+            place = ends.view(*ends.shape[:3], *[1] * axis, ends.shape[3], *[1] * behind)
+            start, stop = (totals.gather(2 + axis, one.expand(shape)) for one in place)
+            self._stretched[axis] = boxes, (stop - start).movedim(2 + axis, 2)
+        return self._stretched[axis][1]
 
 
 def running_sum(values: Tensor, dimension: int) -> Tensor:

@@ -10,14 +10,15 @@ The rooms, each of which imports only those before it:
 - volumes       medical files in and out, with their geometry
 - datasets      layouts as downloaded (PROMISE12, nnU-Net, Decathlon): one a file
 - prepared      the set to train on: its format, its preprocessing, and building it
-- annotations   boxes and sizes: from masks, CSV, JSON, COCO
+- annotations   boxes, sizes and scribbles: from masks, CSV, JSON, COCO
 - constraints   what can be asked of a region: one kind a file
 - tasks         what is learnt: boxes of a prepared set, or the paper's discs
 - networks      built by name and checked; weights in files that no code comes from
+- planning      a set's fingerprint, and the settings that follow from it, with reasons
 - training      settings, the registry of methods, augmentation, data, module, metrics
 - inference     model file, predictor, masks as arrays and as files
 - experiments   one model (train) or every method (compare), from settings and presets
-- evaluation    masks against the truth
+- evaluation    masks against the truth, or against each other
 
 Names are imported when first touched, so that a command's help does not load torch.
 """
@@ -39,8 +40,10 @@ if TYPE_CHECKING:
         every_fifth,
         with_validation,
     )
+    from ringfence.weak.evaluation.agreement import Agreement, agreement_between
     from ringfence.weak.evaluation.evaluate import Evaluation, evaluate
     from ringfence.weak.experiments.compare import compare
+    from ringfence.weak.experiments.planned import plan, planned
     from ringfence.weak.experiments.presets import from_file, from_preset, preset_names
     from ringfence.weak.experiments.settings import BoxCompareSettings, SyntheticSettings, TrainSettings
     from ringfence.weak.experiments.train import train
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from ringfence.weak.inference.export import Predictions, predict
     from ringfence.weak.inference.model import Model, Segmentation, load_model
     from ringfence.weak.inference.model_file import ModelCard, save_model
+    from ringfence.weak.planning.plan import Plan
     from ringfence.weak.prepared import PreparedSet, Preprocessing, prepare, prepare_source, read_prepared
     from ringfence.weak.tasks.boxes import box_task
     from ringfence.weak.tasks.discs import disc_task
@@ -57,6 +61,7 @@ if TYPE_CHECKING:
     from ringfence.weak.training.loading.data import Samples, SegmentationData
     from ringfence.weak.training.methods import ConstrainedSettings, MethodSettings, Setup, register
     from ringfence.weak.training.module import WeakSegmentation
+    from ringfence.weak.training.refinement import RefinementSettings
     from ringfence.weak.training.settings import (
         AugmentSettings,
         NetworkSettings,
@@ -71,8 +76,9 @@ _HOMES = {
     "constraints.motion": ("Motion",),
     "constraints.registry": ("kinds", "make_constraints"),
     "datasets": ("Layout", "Option", "Source", "SourceCase", "SourceVolume", "every_fifth", "with_validation"),
-    "evaluation": ("Evaluation", "evaluate"),
+    "evaluation": ("Agreement", "Evaluation", "agreement_between", "evaluate"),
     "experiments.compare": ("compare",),
+    "experiments.planned": ("plan", "planned"),
     "experiments.presets": ("from_file", "from_preset", "preset_names"),
     "experiments.settings": ("BoxCompareSettings", "SyntheticSettings", "TrainSettings"),
     "experiments.train": ("train",),
@@ -80,6 +86,7 @@ _HOMES = {
     "inference.export": ("Predictions", "predict"),
     "inference.model": ("Model", "Segmentation", "load_model"),
     "inference.model_file": ("ModelCard", "save_model"),
+    "planning.plan": ("Plan",),
     "prepared": ("PreparedSet", "Preprocessing", "prepare", "prepare_source", "read_prepared"),
     "tasks.boxes": ("box_task",),
     "tasks.discs": ("disc_task",),
@@ -89,6 +96,7 @@ _HOMES = {
     "training.loading.data": ("Samples", "SegmentationData"),
     "training.methods": ("ConstrainedSettings", "MethodSettings", "Setup", "register"),
     "training.module": ("WeakSegmentation",),
+    "training.refinement": ("RefinementSettings",),
     "training.settings": (
         "AugmentSettings",
         "NetworkSettings",
@@ -99,6 +107,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Agreement",
     "AugmentSettings",
     "Augmentation",
     "BoxCompareSettings",
@@ -116,9 +125,11 @@ __all__ = [
     "NetworkSettings",
     "OptimiserSettings",
     "Option",
+    "Plan",
     "Predictions",
     "PreparedSet",
     "Preprocessing",
+    "RefinementSettings",
     "Samples",
     "ScheduleSettings",
     "Segmentation",
@@ -136,6 +147,7 @@ __all__ = [
     "TrainingSettings",
     "Unit",
     "WeakSegmentation",
+    "agreement_between",
     "box_task",
     "compare",
     "disc_task",
@@ -146,6 +158,8 @@ __all__ = [
     "kinds",
     "load_model",
     "make_constraints",
+    "plan",
+    "planned",
     "predict",
     "prepare",
     "prepare_source",

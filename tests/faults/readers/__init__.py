@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from faults.reader import Reader
-from faults.readers.annotations import BoxesCsv, BoxesJson, Coco, Sizes
+from faults.readers.annotations import BoxesCsv, BoxesJson, Coco, Scribbles, Sizes
 from faults.readers.checkpoint import Checkpoint
 from faults.readers.config import Config
 from faults.readers.datasets import Decathlon, NnUNet, Splits
@@ -18,7 +18,7 @@ READERS: dict[str, Reader] = {
     one.name: one
     for one in (
         *(MetaImageFile(), MetaImagePair(), NiftiFile(), Promise12()),
-        *(BoxesCsv(), BoxesJson(), Coco(), Sizes()),
+        *(BoxesCsv(), BoxesJson(), Coco(), Sizes(), Scribbles()),
         *(NnUNet(), Decathlon(), Splits()),
         *(Manifest(), Sources(), CaseFile()),
         *(Config(), Report(), Resume(), Unfinished()),

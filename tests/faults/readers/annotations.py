@@ -1,4 +1,4 @@
-"""Files of boxes and of sizes, for a prepared set of two cases."""
+"""Files of boxes, of sizes and of scribbles, for a prepared set of two cases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from faults.mutations.trees import mutate_rows, mutate_tree, to_json
 from faults.reader import Reader, expect
-from ringfence.weak.annotations import read_boxes, read_sizes
+from ringfence.weak.annotations import read_boxes, read_scribbles, read_sizes
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
 from ringfence.weak.prepared.preprocessing import Preprocessing
 
@@ -170,4 +170,30 @@ class Sizes(_Annotations):
             )
             expect(size.slice is None or (type(size.slice) is int and 0 <= size.slice < SHAPE[0]), f"{size}")
             expect(not math.isfinite(size.low) or 0 <= size.low <= math.prod(SHAPE), f"{size}")
+        return None
+
+
+class Scribbles(_Annotations):
+    """Points of scribbles as JSON."""
+
+    name: ClassVar[str] = "scribbles"
+
+    def made(self) -> list[Any]:
+        rows = [
+            {"case": case, "slice": place, "class": name, "row": 3 + place, "column": 4 + number}
+            for case in CASES
+            for place in (0, 1)
+            for number, name in enumerate(("gland", "lesion", "background"))
+        ]
+        return [rows, {"scribbles": rows}]
+
+    def read(self, path: Path) -> Any:
+        return read_scribbles(path, self.prepared)
+
+    def check(self, path: Path, found: Any) -> str | None:
+        for point in found:
+            expect(point.case in CASES and point.label in (0, 1, 2), f"{point}")
+            for place, side in zip((point.slice, point.row, point.column), SHAPE, strict=True):
+                expect(type(place) is int and 0 <= place < side, f"{point}")
+        expect(len({(one.case, one.slice, one.row, one.column) for one in found}) == len(found), "twice")
         return None

@@ -59,7 +59,9 @@ class Unfinished(Reader):
 
     def check(self, path: Path, found: Any) -> str | None:
         expect(
-            not found.failed and sorted(one.name for one in path.parent.iterdir()) == ["a.nii", "b.nii"], f"{found}"
+            not found.failed
+            and sorted(one.name for one in path.parent.iterdir()) == ["a.nii", "b.nii", "predictions.csv"],
+            f"{found}",
         )
         for name, data in self.expected.items():
             expect((path.parent / name).read_bytes() == data, f"{name} differs")

@@ -19,6 +19,7 @@ from ringfence.weak.annotations import (
     annotations_from_boxes,
     boxes_from_masks,
     place_boxes,
+    place_objects,
     place_sizes,
     place_volume_boxes,
     place_volume_sizes,
@@ -44,7 +45,7 @@ def boxes_in_images(draw: Any) -> tuple[tuple[int, int], tuple[int, int], tuple[
 @given(boxes_in_images())
 def test_a_scaled_box_is_the_smallest_around_the_exact_one(drawn: Any) -> None:
     native, size, low, high = drawn
-    placed = place_boxes([BoxAnnotation("A", 1, 2, low, high)], case((3, *native)), size, 2)
+    placed, whole = place_boxes([BoxAnnotation("A", 1, 2, low, high)], case((3, *native)), size, 2)
     for axis in range(2):
         scale = Fraction(size[axis], native[axis])
         start, stop = placed[1, 1, 0, axis].tolist()
@@ -54,6 +55,7 @@ def test_a_scaled_box_is_the_smallest_around_the_exact_one(drawn: Any) -> None:
     assert placed.shape == (3, 2, 1, 2, 2)
     placed[1, 1] = 0
     assert not placed.any()
+    assert whole.all()
 
 
 PLANES = st.tuples(st.integers(1, 24), st.integers(1, 24))
@@ -70,7 +72,7 @@ def test_what_is_in_the_box_is_in_it_after_resizing(data: Any) -> None:
     for _ in range(count):
         mask[(0, *(data.draw(st.integers(0, side - 1)) for side in native))] = 1
     tight = boxes_from_masks(torch.from_numpy(mask == 1)[:, None])
-    placed = place_boxes(annotations_from_boxes("A", tight.numpy()), case((1, *native)), size, 1)
+    placed, _ = place_boxes(annotations_from_boxes("A", tight.numpy()), case((1, *native)), size, 1)
     small = resized_labels(mask, size)[0]
     for (top, bottom), (left, right) in placed[0, 0]:
         small[top:bottom, left:right] = 0
@@ -92,24 +94,24 @@ def test_slices_boxes_make_the_volumes_box(data: Any) -> None:
     slices = boxes_from_masks(masks.movedim(1, 0)).numpy()
     volume = boxes_from_masks(masks[None])[0].numpy()
     size = (2 * shape[1], shape[2])
-    by_slices = place_volume_boxes(annotations_from_boxes("A", slices), case(shape), size, 2)
-    given_whole = place_volume_boxes(annotations_from_boxes("A", volume), case(shape), size, 2)
+    by_slices = place_objects(annotations_from_boxes("A", slices), case(shape), size, 2)
+    given_whole = place_objects(annotations_from_boxes("A", volume), case(shape), size, 2)
     assert by_slices.tolist() == given_whole.tolist() == (volume * [[1], [2], [1]]).tolist()
 
 
 def test_a_slanted_object_goes_from_its_first_to_its_last_row() -> None:
     notes = [BoxAnnotation("A", place, 1, (place, 3), (place + 2, 5 + place)) for place in (2, 1, 3)]
-    boxes = place_volume_boxes([*notes, BoxAnnotation("B", 9, 1, (0, 0), (9, 9))], case((5, 10, 10)), (10, 20), 2)
+    boxes = place_objects([*notes, BoxAnnotation("B", 9, 1, (0, 0), (9, 9))], case((5, 10, 10)), (10, 20), 2)
     assert boxes.tolist() == [[[[1, 4], [1, 5], [6, 16]]], [[[0, 0]] * 3]]
 
 
 def test_a_larger_slice_holds_a_smaller_one() -> None:
     notes = [BoxAnnotation("A", 0, 1, (0, 1), (9, 9)), BoxAnnotation("A", 1, 1, (3, 2), (5, 4))]
-    assert place_volume_boxes(notes, case((5, 10, 10)), (10, 10), 1).tolist() == [[[[0, 2], [0, 9], [1, 9]]]]
+    assert place_objects(notes, case((5, 10, 10)), (10, 10), 1).tolist() == [[[[0, 2], [0, 9], [1, 9]]]]
 
 
 def test_rounding_goes_outwards() -> None:
-    boxes = place_boxes([BoxAnnotation("A", 0, 1, (1, 5), (2, 7))], case((1, 10, 10)), (5, 14), 1)
+    boxes, _ = place_boxes([BoxAnnotation("A", 0, 1, (1, 5), (2, 7))], case((1, 10, 10)), (5, 14), 1)
     assert boxes.tolist() == [[[[[0, 1], [floor(7.0), ceil(9.8)]]]]]
 
 
@@ -119,15 +121,17 @@ def test_several_objects_of_a_class_in_a_slice() -> None:
         BoxAnnotation("A", 1, 2, (2, 5), (4, 9)),
         BoxAnnotation("A", 0, 1, (0, 0), (10, 10)),
     ]
-    placed = place_boxes(boxes, case((2, 10, 10)), (10, 20), 2)
+    placed, _ = place_boxes(boxes, case((2, 10, 10)), (10, 20), 2)
     assert placed.shape == (2, 2, 2, 2, 2)
     assert placed[1, 1].tolist() == [[[2, 4], [10, 18]], [[6, 8], [2, 6]]]
     assert placed[0, 0].tolist() == [[[0, 10], [0, 20]], [[0, 0], [0, 0]]]
     assert not placed[0, 1].any()
     assert not placed[1, 0].any()
-    assert place_boxes([], case((2, 10, 10)), (10, 20), 2).shape == (2, 2, 1, 2, 2)
+    assert place_boxes([], case((2, 10, 10)), (10, 20), 2).boxes.shape == (2, 2, 1, 2, 2)
     close = [BoxAnnotation("A", 0, 1, (0, one), (1, one + 1)) for one in range(4)]
-    assert place_boxes(close, case((1, 4, 4)), (1, 1), 1).tolist() == [[[[[0, 1], [0, 1]]]]]  # one pixel, one box
+    assert place_boxes(close, case((1, 4, 4)), (1, 1), 1).boxes.tolist() == [
+        [[[[0, 1], [0, 1]]]]
+    ]  # one pixel, one box
 
 
 @pytest.mark.parametrize(
@@ -145,7 +149,7 @@ def test_several_objects_of_a_class_in_a_slice() -> None:
 def test_which_boxes_are_one_object(boxes: list[Any], expected: list[list[int]]) -> None:
     annotations = [BoxAnnotation("A", place, 1, low, high) for place, low, high in boxes]
     for some in (annotations, annotations[::-1]):
-        (placed,) = place_volume_boxes(some, case((5, 10, 10)), (10, 10), 1)
+        (placed,) = place_objects(some, case((5, 10, 10)), (10, 10), 1)
         assert placed.transpose(0, 2, 1).reshape(-1, 6).tolist() == expected
 
 
@@ -154,7 +158,7 @@ def test_which_boxes_are_one_object(boxes: list[Any], expected: list[list[int]])
 def test_objects_of_a_volume_from_its_slices(mask: np.ndarray) -> None:
     """Every connected part lies in one of the boxes, and every plane across a box meets the mask in it."""
     slices = boxes_from_masks(torch.from_numpy(mask)[:, None]).numpy()
-    (joined,) = place_volume_boxes(annotations_from_boxes("A", slices), case(mask.shape), mask.shape[1:], 1)
+    (joined,) = place_objects(annotations_from_boxes("A", slices), case(mask.shape), mask.shape[1:], 1)
     joined = joined[joined.any(axis=(1, 2))]
     (parts,) = boxes_from_masks(torch.from_numpy(mask)[None, None])[0].numpy()
     for part in parts[parts.any(axis=(1, 2))]:
@@ -170,21 +174,53 @@ def test_boxes_of_several_objects_come_back_in_place(margin: int) -> None:
     masks = torch.from_numpy(np.random.default_rng(0).random((4, 2, 12, 15)) < 0.2)
     boxes = boxes_from_masks(masks, margin).numpy()
     assert boxes.shape[2] > 3
-    placed = place_boxes(annotations_from_boxes("A", boxes), case((4, 12, 15)), (12, 15), 2)
+    placed, _ = place_boxes(annotations_from_boxes("A", boxes), case((4, 12, 15)), (12, 15), 2)
     assert placed.tolist() == boxes.tolist()
     volume = boxes_from_masks(masks.transpose(0, 1)[None], margin)[0].numpy()
-    placed = place_volume_boxes(annotations_from_boxes("A", volume), case((4, 12, 15)), (12, 15), 2)
-    assert placed.tolist() == volume.tolist()
+    notes = annotations_from_boxes("A", volume)
+    placed, whole = place_volume_boxes(notes, case((4, 12, 15)), (12, 15), 2)
+    assert placed.tolist() == place_objects(notes, case((4, 12, 15)), (12, 15), 2).tolist() == volume.tolist()
+    assert whole.all()
 
 
 def test_what_cannot_be_placed_is_refused() -> None:
-    in_3d = BoxAnnotation("A", None, 1, (0, 1, 1), (2, 3, 3))
-    with pytest.raises(ValueError, match=r"A has a box in 3-D, of class 1, which is not tight in every slice"):
-        place_boxes([in_3d], case((5, 10, 10)), (10, 10), 1)
     with pytest.raises(ValueError, match=r"an annotation of A is of class 2; labels are from 1 to 1"):
         place_boxes([BoxAnnotation("A", 0, 2, (0, 0), (1, 1))], case((5, 10, 10)), (10, 10), 1)
     with pytest.raises(ValueError, match=r"boxes of shape \[2, 2\]: \[slices, classes, objects, 2, 2\] or"):
         annotations_from_boxes("A", np.zeros((2, 2), np.int64))
+
+
+def test_boxes_of_slices_are_one_slice_deep_in_a_volume() -> None:
+    notes = [
+        BoxAnnotation("A", 3, 1, (2, 5), (4, 9)),
+        BoxAnnotation("A", 1, 1, (0, 0), (1, 1)),
+        BoxAnnotation("A", 3, 1, (2, 1), (4, 3), tight=False),
+        BoxAnnotation("A", None, 2, (0, 1, 1), (4, 6, 6)),
+    ]
+    boxes, whole = place_volume_boxes(notes, case((5, 10, 10)), (10, 20), 3)
+    assert boxes[0].tolist() == [[[1, 2], [0, 1], [0, 2]], [[3, 4], [2, 4], [2, 6]], [[3, 4], [2, 4], [10, 18]]]
+    assert whole[0].tolist() == [[False, True, True], [False] * 3, [False, True, True]]
+    assert boxes[1].tolist() == [[[0, 4], [1, 6], [2, 12]], [[0, 0]] * 3, [[0, 0]] * 3]
+    assert whole[1:].all()
+    assert not boxes[2].any()
+
+
+def test_a_box_in_3d_is_loose_in_each_of_its_slices() -> None:
+    """Unless it has but one, in which it is as tight as in space; and another of the same place may be tight."""
+    notes = [
+        BoxAnnotation("A", None, 1, (1, 2, 3), (4, 6, 9)),
+        BoxAnnotation("A", None, 2, (2, 0, 0), (3, 5, 5)),
+    ]
+    boxes, whole = place_boxes(notes, case((5, 10, 10)), (10, 10), 2)
+    assert boxes.shape == (5, 2, 1, 2, 2)
+    for number in range(5):
+        assert boxes[number, 0, 0].tolist() == ([[2, 6], [3, 9]] if 1 <= number < 4 else [[0, 0], [0, 0]])
+        assert whole[number, 0, 0].tolist() == [not 1 <= number < 4] * 2
+        assert boxes[number, 1, 0].tolist() == ([[0, 5], [0, 5]] if number == 2 else [[0, 0], [0, 0]])
+    assert whole[:, 1].all()
+    drawn = [*notes, BoxAnnotation("A", 2, 1, (2, 3), (6, 9))]
+    _, both = place_boxes(drawn, case((5, 10, 10)), (10, 10), 2)
+    assert both[:, 0, 0].all(axis=-1).tolist() == [True, False, True, False, True]
 
 
 def test_areas_scale_as_the_plane_does() -> None:

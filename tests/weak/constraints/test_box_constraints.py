@@ -31,7 +31,8 @@ BOXES = torch.tensor(
 
 def targets(boxes: Tensor = BOXES, margin: int = 0) -> dict[str, Tensor]:
     whole = torch.ones(boxes.shape[:-1], dtype=torch.bool)
-    return {"box": boxes, "whole": whole, "margin": torch.full((len(boxes), boxes.shape[-2]), margin)}
+    known = {"box": boxes, "whole": whole, "uncut": whole.flatten(2).all(dim=-1)}
+    return known | {"margin": torch.full((len(boxes), boxes.shape[-2]), margin)}
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from ringfence.weak.constraints.registry import kinds
 
 SETTINGS = {
     "size": {"slack": 0.1},
+    "scribbles": {"points": 5},
     "inclusion": {"inner": "lesion", "outer": "organ"},
     "separation": {"first": "lesion", "second": "other"},
 }
@@ -46,7 +47,9 @@ def test_gradients_are_finite(kind: str, unit: str, space: tuple[int, ...]) -> N
 
 
 @pytest.mark.parametrize("space", [(6, 7), (3, 4, 4)], ids=str)
-@pytest.mark.parametrize("kind", ["compactness", "inclusion", "separation", "slanted_strips", "strips", "box_size"])
+@pytest.mark.parametrize(
+    "kind", ["compactness", "inclusion", "separation", "slanted_strips", "strips", "box_size", "scribbles"]
+)
 def test_gradients_are_right(kind: str, space: tuple[int, ...]) -> None:
     settings = {"slanted_strips": {"angles": [-30.0, 45.0], "width": 1}}.get(kind, SETTINGS.get(kind, {}))
     constraint = ready({kind: settings}, len(space))[kind]

@@ -78,13 +78,17 @@ def test_one_box_around_two_objects_is_violated_by_the_truth() -> None:
 def test_cases_with_fewer_objects_are_asked_as_much(prepared: PreparedSet, patch: list[int] | None) -> None:
     """Empty boxes fill up; they are not boxes that were cut, of which sizes, centroids and boundaries are unknown."""
     task = samples(prepared, patch)
-    assert task.train["box"].shape[2] == 4
+    box = task.train["box"]
+    assert box.shape[2] == (4 if patch is None else 10)  # two squares have three slices, two have two
     present = check(task, task.train)
-    boxed = (task.train["box"][..., 1] > task.train["box"][..., 0]).all(dim=-1)
+    boxed = (box[..., 1] > box[..., 0]).all(dim=-1)
     counts = boxed.sum(dim=-1)
-    rows = counts.view(3, -1, 2)[..., 0].amax(dim=1)
-    assert rows.tolist() == list(COUNTS[:3])
-    assert bool(task.train["whole"].all())
+    objects = task.train["objects"]
+    assert torch.equal(objects, counts if patch is None else (task.train["aim"][..., 0, 1] > 0).sum(dim=-1))
+    assert objects.view(3, -1, 2)[..., 0].amax(dim=1).tolist() == list(COUNTS[:3])
+    assert bool(task.train["uncut"].all())
+    assert bool(task.train["whole"][..., -2:].all())
+    assert torch.equal(task.train["whole"][..., 0], ~boxed | (patch is None))  # nothing along the depth of a slice
     assert bool(present["size"].all())  # of empty slices, too: there it is 0
     assert torch.equal(present["centroid"].flatten(2).all(dim=-1), counts > 0)
     assert torch.equal(present["compactness"], counts > 0)
@@ -135,7 +139,7 @@ def test_boxes_from_a_file_are_those_of_the_masks(
     assert one.train.keys() == other.train.keys()
     for name in one.train:
         assert torch.equal(one.train[name], other.train[name]), name
-    assert one.train["box"].shape[2] == 4
+    assert one.train["box"].shape[2] == (4 if patch is None else 10)
 
 
 def test_parts_that_are_too_small_have_no_box(prepared: PreparedSet) -> None:

@@ -35,6 +35,7 @@ ASKED: dict[str, list[dict[str, Any]]] = {
     "compactness": [{}],
     "inclusion": [{"inner": "lesion", "outer": "organ"}],
     "separation": [{"first": "lesion", "second": "other"}],
+    "scribbles": [{"points": 9}],
 }
 
 
@@ -71,6 +72,7 @@ WRONG: dict[str, Callable[[Tensor], Tensor]] = {
     "compactness": stripes,
     "inclusion": sticking_out,
     "separation": touching,
+    "scribbles": everything,
 }
 
 

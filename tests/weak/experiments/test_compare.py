@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -20,6 +18,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+import children
 from ringfence import files
 from ringfence.cli import main
 from ringfence.segmentation import Region
@@ -416,19 +415,17 @@ def test_ctrl_c_ends_with_one_message_and_the_command_it_names_goes_on(
     options = ["--methods", "penalty", "--data.size", "24", "--data.train", "16", "--data.validation", "4"]
     options += ["--training.epochs", "60", "--training.device", "cpu", "--network.class_path", "torch.nn.Conv2d"]
     options += ["--network.init_args", json.dumps(TINY_NETWORK.init_args)]
-    process = subprocess.Popen(
+    process = children.started(
         [sys.executable, "-m", "ringfence", "compare", "synthetic", *options, "--out", str(out)],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        variables={"OMP_NUM_THREADS": "1"},
         preexec_fn=heeding_ctrl_c,
     )
     metrics = out / "seed-0" / "penalty" / "metrics.csv"
-    until = time.monotonic() + 120
+    until = time.monotonic() + children.PATIENCE
     while not (metrics.exists() and (metrics.parent / "last.ckpt").exists()) and time.monotonic() < until:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = children.ended(process)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     found = re.search(r"stopped\. Every finished epoch is kept; go on with: ringfence (.*)\n", errors)

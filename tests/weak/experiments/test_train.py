@@ -412,11 +412,11 @@ def test_resuming_with_other_boxes_is_refused(tmp_path: Path) -> None:
 def test_resuming_with_another_file_of_a_constraint_is_refused(tmp_path: Path) -> None:
     make_prepared(tmp_path / "set")
     file = tmp_path / "sizes.csv"
-    file.write_text("case,slice,class,low,high\n" + "".join(f"case{n},2,class 1,40,90\n" for n in range(4)))
+    file.write_text("case,slice,class,low,high\n" + "".join(f"case{n},2,class 1,40,190\n" for n in range(4)))
     asked = settings(tmp_path / "set", TrainSettings, constraints={"outside": {}, "size": {"file": str(file)}})
     trained(asked, tmp_path / "run")
     assert trained(asked, tmp_path / "run", resume=True).exists()
-    file.write_text(file.read_text().replace("40,90", "41,90"))
+    file.write_text(file.read_text().replace("40,190", "41,190"))
     with pytest.raises(ValueError, match="--resume: the run in .* began with another size"):
         trained(asked, tmp_path / "run", resume=True)
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import os
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -17,6 +14,7 @@ from monai.networks.nets.basic_unet import BasicUNet
 from monai.networks.nets.segresnet import SegResNet
 from torch import Tensor, nn
 
+from children import python
 from ringfence.weak.inference import allocator
 from ringfence.weak.inference.folding import folded
 from ringfence.weak.inference.lanes import Lanes
@@ -153,10 +151,7 @@ def test_a_fork_works_on_threads_of_its_own() -> None:
         "if not child:\n    os._exit(0 if torch.equal(lanes(images, ()), before) else 1)\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
-    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], env=variables, capture_output=True, text=True, timeout=120
-    )
+    done = python("-W", "ignore", "-c", code, OMP_NUM_THREADS="1")
     assert done.stdout == "0\n", done.stderr
 
 

@@ -161,7 +161,9 @@ def test_predict_goes_on_with_what_is_missing(tmp_path: Path) -> None:
     write_nifti(tmp_path / "scans/b.nii.gz", SCAN.astype(np.float32))
     again = predict(file, tmp_path / "scans", tmp_path / "out")
     assert (again.before, [one.name for one in again.made], again.failed) == (2, ["b"], ())
-    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["a.nii.gz", "b.nii.gz", "c.nii.gz"]
+    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == [
+        *("a.nii.gz", "b.nii.gz", "c.nii.gz", "predictions.csv"),
+    ]
     with pytest.raises(FileExistsError, match="out already holds files: name a new folder. Nothing was changed"):
         predict(file, tmp_path / "scans", tmp_path / "out")
 

@@ -210,7 +210,7 @@ def test_channels_as_files_and_as_a_fourth_axis(tmp_path: Path) -> None:
         out = tmp_path / f"out-{images.replace('/', '-')}"
         (result,) = predicted(model, tmp_path / images, out)
         assert isinstance(result, Prediction), result
-        assert [file.name for file in out.iterdir()] == [f"{name}.nii.gz"]
+        assert {file.name for file in out.iterdir()} == {f"{name}.nii.gz", "predictions.csv"}
         answer = nibabel.load(result.file)
         assert answer.shape == (10, 12, 5)
         assert np.array_equal(answer.affine, nibabel.load(tmp_path / "four.nii.gz").affine)
@@ -288,7 +288,8 @@ def test_a_bad_case_does_not_stop_the_others(tmp_path: Path) -> None:
     assert "voxels are NaN or infinite" in failures["nan"]
     assert "noise.nii.gz cannot be read" in failures["noise"]
     assert "takes 1 channel (T2), and two has 2" in failures["two"]
-    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["good.mhd", "good.zraw"]
+    names = sorted(file.name for file in (tmp_path / "out").iterdir())
+    assert names == ["good.mhd", "good.zraw", "predictions.csv"]
 
 
 def test_weights_that_are_not_finite_are_no_answer(tmp_path: Path) -> None:
@@ -336,8 +337,8 @@ def test_a_mask_s_header_comes_after_its_data_and_after_all_else(
     monkeypatch.setattr(Path, "replace", watched)
     monkeypatch.setattr(Path, "iterdir", lambda folder: iter(sorted(listed(folder))))  # the mask before the others
     predicted(bright((12, 10)), write_mhd(tmp_path / "a.mhd", GREY), tmp_path / "out", probabilities=True)
-    assert moved[2:] == ["a_prostate_probability.mhd", "a.mhd"]
-    assert sorted(moved[:2]) == ["a.zraw", "a_prostate_probability.zraw"]
+    assert moved[3:] == ["a_prostate_probability.mhd", "a.mhd"]
+    assert sorted(moved[:3]) == [".a.found", "a.zraw", "a_prostate_probability.zraw"]
 
 
 @pytest.mark.gpu
@@ -378,7 +379,7 @@ def test_what_a_killed_process_left_is_no_reason_to_refuse(tmp_path: Path) -> No
     for name in (".a.nii.gz.12.part", ".unfinished-abc/a.nii.gz", ".ringfence.lock"):
         (tmp_path / "out" / name).write_text("half a patient")
     predicted(bright((12, 10)), write_nifti(tmp_path / "a.nii.gz", GREY), tmp_path / "out")
-    assert [file.name for file in (tmp_path / "out").iterdir()] == ["a.nii.gz"]
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"a.nii.gz", "predictions.csv"}
 
 
 def test_classes_become_names_of_files_that_differ() -> None:
@@ -416,7 +417,7 @@ def test_a_sheet_holds_slices_of_any_volume(slices: int, tmp_path: Path) -> None
 def test_overlays_are_drawn(tmp_path: Path) -> None:
     images = write_nifti(tmp_path / "a.nii.gz", GREY)
     predicted(bright((12, 10)), images, tmp_path / "out", overlays=True)
-    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["a.nii.gz", "a.png"]
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["a.nii.gz", "a.png", "predictions.csv"]
 
 
 def test_axes_and_what_is_upright(tmp_path: Path) -> None:

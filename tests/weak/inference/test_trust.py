@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import socket
-import subprocess
 import sys
 import urllib.request
 from dataclasses import replace
@@ -17,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from children import python
 from ringfence import class_path
 from ringfence.weak.inference.model_file import FORMAT, ModelCard, read_model, save_model
 from ringfence.weak.inference.predictor import Predictor
@@ -258,9 +257,7 @@ def test_what_a_card_asks_for_is_measured_before_it_is_made(tmp_path: Path) -> N
     for card in (large, volumes):
         files.append(tmp_path / f"{card.class_path}.safetensors")
         save_model(files[-1], Tempered(build_network(card.class_path, CARD.init_args)), card)
-    surroundings = os.environ | {"RINGFENCE_MEMORY": "1GB", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", "-c", MEASURED, *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=surroundings)
+    done = python("-W", "ignore", "-c", MEASURED, *files, RINGFENCE_MEMORY="1GB", OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(files)
     for line in done.stdout.splitlines():

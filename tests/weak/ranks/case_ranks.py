@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from ringfence.weak.evaluation import evaluate, scores_csv
+from ringfence.weak.evaluation import agreement_between, evaluate, scores_csv
 from ringfence.weak.inference.export import predict
 from ringfence.weak.prepared.build import prepare
 from ringfence.weak.ranks import cases
@@ -15,15 +15,15 @@ from ringfence.weak.ranks.world import World
 
 
 def three_commands(world: World, source: Path, model: Path, out: Path, workers: int = 1) -> None:
-    """Prepare, predict and evaluate into ``out``."""
+    """Prepare, predict, evaluate and compare into ``out``."""
     crew = Crew(workers, world)
     prepare("promise12", source, out / "set", size=(16, 16), skip_failures=True, crew=crew)
     predict(model, source, out / "masks", probabilities=True, crew=crew)
     scores = evaluate(out / "masks", source, crew=crew)
+    between = agreement_between(source, out / "masks", crew=crew)
     if world.first:
-        (out / "scores.csv").write_text(
-            scores_csv(scores.scores) + repr([one.name for one in scores.failed]), encoding="utf-8"
-        )
+        failed = repr([one.name for one in (*scores.failed, *between.failed)])
+        (out / "scores.csv").write_text(scores_csv(scores.scores) + between.csv + failed, encoding="utf-8")
 
 
 def different_options(world: World, source: Path, out: Path) -> None:

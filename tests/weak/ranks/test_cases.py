@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,6 +16,8 @@ import torch
 from case_jobs import Number, ending, squares
 from case_ranks import different_options, killed_rank, three_commands
 
+import children
+from children import quick_processes
 from ringfence import memory
 from ringfence.weak.inference.model_file import ModelCard, save_model
 from ringfence.weak.networks.build import Tempered, build_network
@@ -105,7 +106,7 @@ def test_workers_results_come_in_order_and_memory_is_shared(monkeypatch: pytest.
     ],
 )
 def test_a_worker_that_ends_badly_ends_all(how: str, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+    with quick_processes(), pytest.raises(error, match=message):
         list(Crew(2).results(ending, (how,), NUMBERS))
     assert multiprocessing.active_children() == []
 
@@ -131,15 +132,13 @@ def test_ctrl_c_ends_all_workers(tmp_path: Path) -> None:
     )
     script = tmp_path.parent / f"{tmp_path.name}.py"
     script.write_text(code, encoding="utf-8")
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    process = subprocess.Popen(
-        [sys.executable, str(script)], env=variables, stderr=subprocess.PIPE, start_new_session=True, text=True
-    )
-    until = time.monotonic() + 120
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    process = children.started([sys.executable, script], variables={"PYTHONPATH": paths})
+    until = time.monotonic() + children.PATIENCE
     while len(begun := list(tmp_path.iterdir())) < 2 and time.monotonic() < until:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = children.ended(process)
     assert "KeyboardInterrupt" in said
     assert said.count("Traceback") == 1  # ours; the workers have nothing to say
     assert list(tmp_path.iterdir()) == []  # they had the time to clean up
@@ -149,31 +148,34 @@ def test_ctrl_c_ends_all_workers(tmp_path: Path) -> None:
 
 
 def test_three_commands_by_workers_write_the_same_files(data: Path) -> None:
-    three_commands(World(), data / "source", data / "model.safetensors", data / "workers", workers=2)
+    with quick_processes():
+        three_commands(World(), data / "source", data / "model.safetensors", data / "workers", workers=2)
     assert files(data / "workers") == files(data / "one")
     assert {"set/manifest.json", "masks/Case01.mhd", "masks/Case05_prostate_probability.mhd"} <= files(
         data / "one"
     ).keys()
     text = (data / "one" / "scores.csv").read_text(encoding="utf-8")
-    assert text.endswith("['Case03']")
+    assert text.endswith("['Case03', 'Case03']")
     assert ",inf," not in text  # every mask has something in it
 
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RINGFENCE_TIMEOUT", "60")
+    monkeypatch.setenv("RINGFENCE_TIMEOUT", "180")
 
 
 @pytest.mark.usefixtures("soon")
 def test_three_commands_by_ranks_write_the_same_files(data: Path) -> None:
-    launch(three_commands, 2, "gloo", data / "source", data / "model.safetensors", data / "ranks")
+    with quick_processes():
+        launch(three_commands, 2, "gloo", data / "source", data / "model.safetensors", data / "ranks")
     assert files(data / "ranks") == files(data / "one")
 
 
 @pytest.mark.usefixtures("soon")
 def test_ranks_that_are_asked_for_different_things_are_refused(data: Path) -> None:
-    with pytest.raises(
-        RankFailed, match=r"ranks 0 and 1 differ in options \(.*\): start all with the same command"
+    with (
+        quick_processes(),
+        pytest.raises(RankFailed, match=r"ranks 0 and 1 differ in options \(.*\): start all with the same command"),
     ):
         launch(different_options, 2, "gloo", data / "source", data / "different")
     assert not (data / "different").exists()

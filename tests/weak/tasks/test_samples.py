@@ -78,8 +78,12 @@ def test_tiles_are_beside_each_other_with_what_they_hold_of_the_boxes(
     whole, tiles = reader.volumes([case], patch), reader.tiles([case], patch)
     counts = [-(-length // size) for length, size in zip((6, 24, 20), patch, strict=True)]
     assert len(tiles["image"]) == counts[0] * counts[1] * counts[2]
-    box = whole["box"][0, 0, 0].tolist()
-    number = 0
+    assert whole["aim"].shape == (1, 1, 1, 3, 2)
+    boxes = whole["box"][0, 0].tolist()
+    assert (
+        len(boxes) == whole["aim"][0, 0, 0, 0, 1] - whole["aim"][0, 0, 0, 0, 0]
+    )  # one for each slice of the object
+    number = most = 0
     for z in range(counts[0]):
         for y in range(counts[1]):
             for x in range(counts[2]):
@@ -89,10 +93,16 @@ def test_tiles_are_beside_each_other_with_what_they_hold_of_the_boxes(
                 part = tiles["image"][number][(slice(None), *(slice(length) for length in seen.shape[1:]))]
                 assert torch.equal(part, seen)
                 inside = [
-                    [min(max(end - first, 0), size) for end in ends]
-                    for ends, first, size in zip(box, start, patch, strict=True)
+                    [
+                        [min(max(end - first, 0), size) for end in ends]
+                        for ends, first, size in zip(box, start, patch, strict=True)
+                    ]
+                    for box in boxes
                 ]
-                gone = any(low >= high for low, high in inside)
-                assert tiles["box"][number, 0, 0].tolist() == ([[0, 0]] * 3 if gone else inside)
+                there = [box for box in inside if all(low < high for low, high in box)]
+                empty = [[[0, 0]] * 3] * (tiles["box"].shape[2] - len(there))
+                assert tiles["box"][number, 0].tolist() == there + empty
+                most = max(most, len(there))
                 number += 1
+    assert tiles["box"].shape[2] == most
     assert int(tiles["judged"].sum()) == 6 * 24 * 20

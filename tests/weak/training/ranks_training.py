@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
+import math
 import os
 import signal
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,8 @@ from ringfence.weak.training.together.batch_norm import norms_of_all_ranks
 from ringfence.weak.training.together.global_batch import dice_loss
 
 EPOCHS = 3
+HANGS = 240.0
+"""Seconds after which a rank shows where it is: sooner than who waits for it gives up."""
 PLAIN = AugmentSettings([], average=True, shift=0.0, scale=0.0, intensity=0.0, bias=0.0, noise=0.0)
 ALIKE = ("log_barrier", "lagrangian", "relu_lagrangian", "augmented_lagrangian", "full_supervision")
 
@@ -61,6 +66,11 @@ class Mortal(Small):
 
     steps = 0
 
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(in_channels, out_channels)
+        if "DIE" in os.environ:  # a process of its own
+            faulthandler.dump_traceback_later(HANGS)
+
     def forward(self, x: Tensor) -> Tensor:
         if self.training and torch.is_grad_enabled():
             Mortal.steps += 1
@@ -84,10 +94,18 @@ class Sick(Small):
         return logits
 
 
+@cache
+def usual_settings() -> TrainSettings:
+    """Of the preset; read once."""
+    return from_preset(TrainSettings, "boxes").changed(
+        {"full_supervision.dice": 0.5, "relu_lagrangian.interval": 2}
+    )
+
+
 def asked(folder: Path, method: str, **training: Any) -> TrainSettings:
     """A training of a few seconds; 18 images in batches of 7, so that with 4 ranks one has no share of the last."""
     begun = replace(
-        from_preset(TrainSettings, "boxes").changed({"full_supervision.dice": 0.5, "relu_lagrangian.interval": 2}),
+        usual_settings(),
         network=NetworkSettings(f"{__name__}.Small", {}),
         optimiser=OptimiserSettings("torch.optim.SGD", {}),
         schedule=ScheduleSettings(),
@@ -109,6 +127,8 @@ def network_of(settings: TrainSettings, name: str, **arguments: Any) -> TrainSet
 def run(world: World, folder: Path) -> None:
     """Everything that is compared between numbers of ranks."""
     torch.set_num_threads(1)
+    if world.several:
+        faulthandler.dump_traceback_later(HANGS)
     out = folder / f"of {world.size}"
 
     def go(name: str, settings: TrainSettings, resume: bool = False) -> None:
@@ -175,3 +195,24 @@ def dice(world: World) -> Tensor:
     if len(mine):
         gradient[mine] = own.grad / world.size  # as DDP takes the mean
     return torch.cat([gradient.flatten(), loss.detach()[None] / world.size])
+
+
+def kept(path: Path) -> dict[str, Any]:
+    return torch.load(path / "last.ckpt", weights_only=True)  # type: ignore[no-any-return]
+
+
+def check_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Epochs' rows, weights, λ, t and what the monitor remembers."""
+    rows, others = one["callbacks"]["History"]["rows"], other["callbacks"]["History"]["rows"]
+    assert len(rows) == len(others) == EPOCHS
+    for row, same in zip(rows, others, strict=True):
+        assert row.keys() == same.keys()
+        for name in row:
+            if not name.startswith("seconds"):
+                assert math.isclose(row[name], same[name], rel_tol=1e-6, abs_tol=1e-6) or (
+                    math.isnan(row[name]) and math.isnan(same[name])
+                ), (name, row[name], same[name])
+    assert one["state_dict"].keys() == other["state_dict"].keys()
+    for name, value in one["state_dict"].items():
+        if "num_batches_tracked" not in name:  # with parts of batches there are more of them
+            torch.testing.assert_close(other["state_dict"][name], value, rtol=1e-5, atol=1e-6, msg=name)

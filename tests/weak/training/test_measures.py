@@ -10,6 +10,7 @@ from dice_ranks import batches, run
 from monai.metrics.meandice import compute_dice
 from torch import Tensor
 
+import children
 from ringfence.weak.training.measures import MEASURES, Dice, decimals, dice, overlap, percent
 
 
@@ -80,7 +81,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, 
     """Of one process alone, then of ranks 0 and 1."""
     folder = tmp_path_factory.mktemp("ranks")
     run(0, 1, str(folder))
-    torch.multiprocessing.spawn(run, args=(2, str(folder)), nprocs=2)
+    children.ranks(run, 2, str(folder))
     names = ("rank0of1.pt", "rank0of2.pt", "rank1of2.pt")
     return [torch.load(Path(folder) / name, weights_only=True) for name in names]
 

@@ -1,63 +1,83 @@
-"""Patches: within their volumes, two of three around a box, the same for the same key."""
+"""Patches of volumes with a box in every slice: aimed at objects, and of one shape in every batch."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from ringfence.weak.training import draws
+from prepared_sets import described_anew, make_prepared
+from ringfence.segmentation import Region
+from ringfence.weak.tasks.boxes import box_task
+from ringfence.weak.tasks.settings import BoxDataSettings
+from ringfence.weak.training.augmentation import Augmentation
+from ringfence.weak.training.loading.data import SegmentationData
 from ringfence.weak.training.loading.patches import Patches
+from ringfence.weak.training.settings import AugmentSettings
+
+BOX: dict[str, Any] = {"strips": {"width": 2}, "outside": {}, "box_size": {}}
 
 
-@given(
-    size=st.tuples(*[st.integers(1, 8)] * 3),
-    more=st.lists(st.tuples(*[st.integers(0, 20)] * 3), min_size=1, max_size=5),
-    seed=st.integers(0, 1000),
-)
-@settings(max_examples=60, deadline=None)
-def test_patches_are_within_their_volumes_whoever_cuts_them(
-    size: tuple[int, int, int], more: list[tuple[int, int, int]], seed: int
-) -> None:
-    extent = torch.tensor(more) + torch.tensor(size)
-    key = draws.keys(seed, 3, torch.arange(len(more)))
-    low = (torch.rand(len(more), 2, 3, generator=torch.Generator().manual_seed(seed)) * extent[:, None]).long()
-    boxes = torch.stack([low, torch.minimum(low + 2, extent[:, None])], dim=-1)
-    boxes[:, 1] = 0  # none
-    patches = Patches(size, {})
-    starts = patches.starts(key, extent, boxes)
-    assert bool((starts >= 0).all())
-    assert bool((starts + torch.tensor(size) <= extent).all())
-    for row in range(len(more)):
-        alone = slice(row, row + 1)
-        assert torch.equal(patches.starts(key[alone], extent[alone], boxes[alone]), starts[alone])
-    volumes = torch.arange(int(extent.max()) ** 3 * len(more)).view(len(more), 1, *[int(extent.max())] * 3)
-    rows = torch.arange(len(more)).flip(0)
-    cut = patches.cut(volumes, rows, starts.flip(0))
-    for place, row in enumerate(rows.tolist()):
-        here = tuple(slice(first, first + length) for first, length in zip(starts[row].tolist(), size, strict=True))
-        assert torch.equal(cut[place], volumes[(row, slice(None), *here)])
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Cases with a bar through 17 slices and, far from it, a spot in one of them."""
+    made = make_prepared(tmp_path, cases=4, shape=(18, 40, 40))
+    for case in made.cases:
+        image, _ = made.load(case)
+        labels = np.zeros((18, 40, 40), np.uint8)
+        labels[:17, 2:6, 2:6] = labels[9, 34:38, 34:38] = 1
+        np.savez(made.path / case.file, image=image, mask=labels)
+    return described_anew(made).path
 
 
-def test_two_of_three_are_around_a_box_and_each_box_has_its_turn() -> None:
-    rows, extent = 6000, torch.tensor([40, 100, 100])
-    boxes = torch.zeros(rows, 2, 2, 3, 2, dtype=torch.int64)
-    boxes[:, 0, 0] = torch.tensor([[3, 6], [10, 14], [10, 13]])
-    boxes[:, 1, 1] = torch.tensor([[30, 33], [80, 83], [80, 84]])
-    key = draws.keys(0, 0, torch.arange(rows))
-    patches = Patches((4, 8, 8), {})
-    starts = patches.starts(key, extent.expand(rows, 3), boxes)
+def test_an_object_of_many_slices_is_aimed_at_as_often_as_one_of_few(folder: Path) -> None:
+    task = box_task(BoxDataSettings(prepared=str(folder), patch=[4, 8, 8]), BOX)
+    assert task.train["box"].shape[2] == 18
+    assert task.train["aim"].shape[2] == 2
+    rows = {name: tensor[:1].expand(900, *tensor.shape[1:]) for name, tensor in task.train.items()}
+    torch.manual_seed(0)
+    seen = Patches([4, 8, 8], task.constraints)(rows)
+    there = (seen["box"][..., 1] > seen["box"][..., 0]).all(dim=-1)[:, 0]
+    by_spot = int((there.sum(dim=1) == 1).sum())  # the bar has more slices in a patch, but at its ends
+    assert 0.3 < by_spot / int(there.any(dim=1).sum()) < 0.7
+    assert "aim" not in seen
+    assert "volume_size" not in seen
 
-    def meets(box: torch.Tensor) -> float:
-        overlap = torch.minimum(starts + torch.tensor([4, 8, 8]), box[:, 1]) - torch.maximum(starts, box[:, 0])
-        return float((overlap > 0).all(dim=1).float().mean())
 
-    first, second = meets(boxes[0, 0, 0]), meets(boxes[0, 1, 1])
-    assert abs(first - 1 / 3) < 0.03  # a few of the others meet a box by chance
-    assert abs(second - 1 / 3) < 0.03
-    nowhere = patches.starts(key, extent.expand(rows, 3), torch.zeros_like(boxes))
-    assert torch.equal(nowhere, patches.starts(key, extent.expand(rows, 3)))
-    for axis, most in enumerate((36, 92, 92)):
-        counts = torch.bincount(nowhere[:, axis], minlength=most + 1)
-        assert len(counts) == most + 1
-        assert float((counts / rows * (most + 1) - 1).abs().max()) < 0.6
+@pytest.mark.parametrize("streamed", ["never", "always"])
+def test_every_batch_has_room_for_the_same_number_of_boxes(folder: Path, streamed: Any) -> None:
+    task = box_task(BoxDataSettings(prepared=str(folder), patch=[4, 16, 16], streamed=streamed, workers=0), BOX)
+    data = SegmentationData(task, batch_size=2, seed=3)
+    shapes = set()
+    for _ in range(3):
+        for batch in data.train_dataloader():
+            shapes.add((batch["box"].shape[1:], batch["whole"].shape[1:]))
+            varied = Augmentation(AugmentSettings(scale=0.0), task.constraints)(batch)
+            residuals = task.measure("pixels")(Region(torch.zeros(len(batch["box"]), 2, 4, 16, 16)), varied)
+            assert residuals["strips"].f.shape[1:4] == (1, 5, 3)
+    assert shapes == {((1, 5, 3, 2), (1, 5, 3))}  # four slices of the bar, and the spot
+    assert task.validation["box"].shape[2] == 4  # of tiles, none has both
+
+
+def test_slices_move_as_a_whole(folder: Path) -> None:
+    """None is a blend of two: each has the boxes that it had, and what is in it fills them."""
+    task = box_task(BoxDataSettings(prepared=str(folder), patch=[18, 40, 40]), BOX)
+    torch.manual_seed(2)
+    varied = Augmentation(AugmentSettings(flip=["slices"], shift=0.2, scale=0.0), task.constraints)
+    depths = set()
+    for _ in range(10):
+        batch = varied({name: tensor for name, tensor in task.train.items() if name != "aim"})
+        box, mask = batch["box"], batch["mask"]
+        there = (box[..., 1] > box[..., 0]).all(dim=-1)
+        depths |= set((box[..., 0, 1] - box[..., 0, 0])[there].tolist())
+        for row, label, number in there.nonzero().tolist():
+            (z, _), (top, bottom), (left, right) = box[row, label, number].tolist()
+            inside = mask[row, label, z, top:bottom, left:right]
+            if bool(batch["whole"][row, label, number, 1:].all()):
+                assert float(inside.float().mean()) == 1.0
+        covered = sum(int((end - start).prod()) for start, end in ((one[:, 0], one[:, 1]) for one in box[there]))
+        assert int(mask.sum()) <= covered
+    assert depths == {1}

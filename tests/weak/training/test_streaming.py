@@ -99,11 +99,12 @@ def test_workers_read_the_same_and_stay_from_epoch_to_epoch(tasks: dict[str, tup
             for one, other in zip(datas[0].train_dataloader(), loader, strict=True):
                 same(one, other)
                 seen.append(tuple(one["index"].tolist()))
-            workers |= {worker.pid for worker in loader._loader._iterator._workers}
+            workers |= set(loader._loader._iterator._workers)
         assert len(workers) == 2
         assert len(set(seen)) > len(seen) / 2
         assert torch.equal(before, torch.get_rng_state())
         datas[1].teardown("fit")
+        assert {worker.exitcode for worker in workers} == {0}  # at once, and not by a signal when time was up
     finally:
         object.__setattr__(streamed, "workers", 0)
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import os
-import subprocess
-import sys
 import zipfile
 import zlib
 from pathlib import Path
 
 import nibabel
 import numpy as np
+
+from children import python
 
 SIDE, LIMIT = 500, 30
 MILLIONS = SIDE**3 // 10**6
@@ -77,13 +76,8 @@ def test_memory_stays_within_the_limit(tmp_path: Path) -> None:
             folder.mkdir()
             paths.append(bomb(folder, kind, size))
             assert sum(file.stat().st_size for file in folder.iterdir()) < 10**6
-    done = subprocess.run(
-        [sys.executable, "-c", READ, *map(str, paths)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"RINGFENCE_MEMORY": f"{LIMIT}MB"},
-    )
+    done = python("-c", READ, *paths, RINGFENCE_MEMORY=f"{LIMIT}MB")
+    assert done.returncode == 0, done.stderr
     *messages, kilobytes = done.stdout.splitlines()
     for message, path in zip(messages, paths, strict=True):
         large = path.parent.name.startswith(str(SIDE))

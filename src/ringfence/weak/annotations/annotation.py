@@ -1,4 +1,4 @@
-"""What an annotator says: a box, or bounds on a size, of one class in one slice or in a whole volume."""
+"""What an annotator says of a class in a slice or a volume: a box, bounds on a size, a point of a scribble."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class BoxAnnotation:
         label: of the class, from 1.
         low: first row and column; first slice, row and column if ``slice`` is None.
         high: one past the last, likewise.
+        tight: whether the object touches every side; of one that nobody drew, it is only known to be within.
     """
 
     case: str
@@ -27,6 +28,7 @@ class BoxAnnotation:
     label: int
     low: tuple[int, ...]
     high: tuple[int, ...]
+    tight: bool = True
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,25 @@ class SizeAnnotation:
     label: int
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class ScribblePoint:
+    """One voxel of a scribble, in the source volume's voxels.
+
+    Attributes:
+        case: its name.
+        slice: its number, from 0.
+        label: of the class, from 1; 0 is the background.
+        row: from 0.
+        column: from 0.
+    """
+
+    case: str
+    slice: int
+    label: int
+    row: int
+    column: int
 
 
 def annotations_from_boxes(case: str, boxes: NDArray[np.int64]) -> list[BoxAnnotation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,7 @@ from ringfence.documents import parse_json
 from ringfence.hints import listed
 from ringfence.weak.annotations.annotation import BoxAnnotation
 from ringfence.weak.annotations.coco import coco_boxes, is_coco
+from ringfence.weak.annotations.coordinates import Drawn, are_fractions, guess
 from ringfence.weak.annotations.csv_table import csv_table
 from ringfence.weak.annotations.interval import extent
 from ringfence.weak.annotations.json_table import json_table
@@ -25,7 +27,7 @@ from ringfence.weak.annotations.parsing import (
 )
 from ringfence.weak.annotations.problems import Problems
 from ringfence.weak.annotations.tables import Table, is_json, table_text
-from ringfence.weak.prepared.prepared_set import PreparedSet
+from ringfence.weak.prepared.prepared_set import Case, PreparedSet
 
 SLICES: Final = (("slice_low", "slice_high"), ("z_min", "z_max"))
 ROWS: Final = (("row_low", "row_high"), ("y_min", "y_max"))
@@ -45,31 +47,40 @@ def read_boxes(path: str | Path, prepared: PreparedSet) -> list[BoxAnnotation]:
     """
     path = Path(path)
     text = table_text(path, "boxes")
-    problems = Problems(path)
+    problems, drawn, widths = Problems(path), list[Drawn](), False
     if not is_json(path, text):
-        found = _rows(csv_table(path, text), prepared, problems)
+        found = _rows(csv_table(path, text), prepared, problems, drawn)
     else:
         content = parse_json(text, str(path))
         if is_coco(content):
-            found = coco_boxes(path, content, prepared, problems)
+            found, widths = coco_boxes(path, content, prepared, problems, drawn), True
         else:
-            found = _rows(json_table(path, content, "boxes"), prepared, problems)
+            found = _rows(json_table(path, content, "boxes"), prepared, problems, drawn)
     annotations = _consistent(found, prepared, problems)
+    if problems.any:
+        problems.guess(guess(drawn, prepared, widths=widths))
     problems.check()
+    if are_fractions(drawn):
+        raise ValueError(
+            f"{path}: no box reaches beyond the first voxel: they seem to be fractions of the image; multiply them "
+            "by its height and width, boxes are in voxels of the source"
+        )
     if not annotations:
         raise ValueError(f"{path} holds no box at all")
     _check_complete(path, annotations, prepared)
     return annotations
 
 
-def _rows(table: Table, prepared: PreparedSet, problems: Problems) -> Iterator[tuple[str, BoxAnnotation]]:
+def _rows(
+    table: Table, prepared: PreparedSet, problems: Problems, drawn: list[Drawn]
+) -> Iterator[tuple[str, BoxAnnotation]]:
     if table.header is not None:
         with problems.at(table.header.where):
             _check_names(table.header.fields)
         problems.check()
     for where, fields in table.rows:
         with problems.at(where):
-            yield where, _annotation(fields, prepared)
+            yield where, _annotation(fields, prepared, drawn)
         if problems.enough:
             return
 
@@ -92,9 +103,11 @@ def _pair(spellings: Sequence[tuple[str, str]], fields: Fields) -> tuple[str, st
     return names
 
 
-def _annotation(fields: Fields, prepared: PreparedSet) -> BoxAnnotation:
+def _annotation(fields: Fields, prepared: PreparedSet, drawn: list[Drawn]) -> BoxAnnotation:
     _check_names(fields)
     case = case_of(fields, prepared)
+    with suppress(ValueError):  # which is told below
+        drawn.append(_as_drawn(fields, case))
     label = label_of(fields, prepared)
     numbered = not is_empty(fields.get("slice"))
     ends = []
@@ -111,6 +124,13 @@ def _annotation(fields: Fields, prepared: PreparedSet) -> BoxAnnotation:
     if not numbered:
         raise ValueError("slice is empty: give its number, from 0, or slice_low and slice_high of a box in 3-D")
     raise ValueError(f"there is both slice and {depth[0][0]}: a box is in one slice, or goes through several")
+
+
+def _as_drawn(fields: Fields, case: Case) -> Drawn:
+    axes = (ROWS, COLUMNS) if not is_empty(fields.get("slice")) else (SLICES, ROWS, COLUMNS)
+    pairs = [_pair(spellings, fields) for spellings in axes]
+    sides = tuple((number(fields, low), number(fields, high)) for low, high in pairs)
+    return Drawn(case, whole(fields, "slice") if len(axes) == 2 else None, sides)
 
 
 def _corners(ends: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:

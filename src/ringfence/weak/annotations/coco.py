@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ringfence.hints import shown
 from ringfence.weak.annotations.annotation import BoxAnnotation
+from ringfence.weak.annotations.coordinates import Drawn
 from ringfence.weak.annotations.interval import extent
 from ringfence.weak.annotations.parsing import (
     Fields,
@@ -33,9 +34,12 @@ def is_coco(content: Any) -> bool:
 
 
 def coco_boxes(
-    path: Path, content: Mapping[str, Any], prepared: PreparedSet, problems: Problems
+    path: Path, content: Mapping[str, Any], prepared: PreparedSet, problems: Problems, drawn: list[Drawn]
 ) -> Iterator[tuple[str, BoxAnnotation]]:
-    """Each annotation's place in the file, and the box; what is wrong is noted in ``problems``."""
+    """Each annotation's place in the file, and the box; what is wrong is noted in ``problems``.
+
+    ``drawn`` gets all boxes as they stand there, also those that do not fit.
+    """
     for part in PARTS:
         if not isinstance(content.get(part), list):
             raise ValueError(
@@ -47,7 +51,7 @@ def coco_boxes(
     for index, one in enumerate(content["annotations"]):
         where = f"annotations[{index}]"
         with problems.at(where):
-            yield where, _annotation(_object(one), images, categories, prepared)
+            yield where, _annotation(_object(one), images, categories, prepared, drawn)
         if problems.enough:
             return
 
@@ -90,7 +94,11 @@ def _categories(entries: list[Any], problems: Problems) -> dict[str, str]:
 
 
 def _annotation(
-    fields: Fields, images: Mapping[str, tuple[Case, int]], categories: Mapping[str, str], prepared: PreparedSet
+    fields: Fields,
+    images: Mapping[str, tuple[Case, int]],
+    categories: Mapping[str, str],
+    prepared: PreparedSet,
+    drawn: list[Drawn],
 ) -> BoxAnnotation:
     check_present(("image_id", "category_id", "bbox"), fields)
     if fields.get("iscrowd"):
@@ -106,6 +114,7 @@ def _annotation(
         raise ValueError(f"bbox is {shown(box)}; [x, y, width, height] is needed")
     named = dict(zip(("x", "y", "width", "height"), box, strict=True))
     x, y, width, height = (number(named, name) for name in named)
+    drawn.append(Drawn(case, place, ((y, y + height), (x, x + width))))
     top, bottom = extent(y, y + height, ("y", "y + height"), 1, case)
     left, right = extent(x, x + width, ("x", "x + width"), 2, case)
     return BoxAnnotation(case.name, place, label, (top, left), (bottom, right))

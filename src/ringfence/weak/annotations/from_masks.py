@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ringfence.extras import require
-from ringfence.weak.annotations.ragged import Box, padded_boxes
+from ringfence.weak.annotations.ragged import Box, objects_at, padded_boxes, present_first
 
 
 def boxes_from_masks(masks: Tensor, margin: int = 0, smallest: int = 1) -> Tensor:
@@ -52,6 +52,24 @@ def boxes_from_masks(masks: Tensor, margin: int = 0, smallest: int = 1) -> Tenso
                 )
     boxes = torch.from_numpy(padded_boxes(lists, len(sizes))).to(masks.device)
     return boxes.reshape(*masks.shape[:2], *boxes.shape[1:])
+
+
+def slice_boxes_from_masks(masks: Tensor, margin: int = 0, smallest: int = 1) -> Tensor:
+    """The boxes of every slice of volumes, one slice deep each: ``[N, K, objects, 3, 2]``, by slice, then as there.
+
+    Args:
+        masks: bool ``[N, K, slices, rows, columns]``.
+        margin: pixels by which a box is wider on every side within its slice.
+        smallest: pixels; a part of a slice with fewer has no box.
+    """
+    rows, depth = masks.shape[0], masks.shape[2]
+    flat = boxes_from_masks(masks.transpose(1, 2).flatten(0, 1), margin, smallest)
+    each = flat.unflatten(0, (rows, depth)).transpose(1, 2)  # [N, K, slices, objects, 2, 2]
+    there = (each[..., 1] > each[..., 0]).all(dim=-1)[..., None, None]
+    place = torch.arange(depth, device=masks.device)
+    ends = torch.stack([place, place + 1], dim=-1).view(depth, 1, 1, 2).expand(*each.shape[:4], 1, 2)
+    boxes = (torch.cat([ends, each], dim=-2) * there).flatten(2, 3)
+    return objects_at(boxes, present_first(boxes))
 
 
 def _around(masks: Tensor) -> Tensor:

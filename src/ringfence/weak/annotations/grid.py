@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +20,29 @@ from ringfence.weak.annotations.ragged import Box, padded_boxes
 from ringfence.weak.prepared.prepared_set import Case
 
 Annotation = TypeVar("Annotation", BoxAnnotation, SizeAnnotation)
+Promises: TypeAlias = dict[Box, tuple[bool, ...]]
+"""Boxes, and along which axes each is whole."""
 
 
-def place_boxes(
-    annotations: Iterable[BoxAnnotation], case: Case, size: tuple[int, int], classes: int
-) -> NDArray[np.int64]:
+class Placed(NamedTuple):
+    """Boxes in the grid, and what they promise.
+
+    Attributes:
+        boxes: int64 ``[..., objects, axes, 2]``, start and stop; empty ones (start = stop = 0) at the end.
+        whole: bool ``[..., objects, axes]``: whether every line (plane) across the box, perpendicular to the axis,
+            meets the object. True of empty ones.
+    """
+
+    boxes: NDArray[np.int64]
+    whole: NDArray[np.bool_]
+
+
+def place_boxes(annotations: Iterable[BoxAnnotation], case: Case, size: tuple[int, int], classes: int) -> Placed:
     """The boxes of a case's slices: ``[slices, classes, objects, 2, 2]``, start and stop of rows and of columns.
 
     Boxes of a slice and class are ordered by where they begin, and padded with empty ones (start = stop = 0) to the
-    largest number, at least 1. A box in 3-D is refused: it is not tight in each slice.
+    largest number, at least 1. A box in 3-D is in each of its slices, where nothing says that the object touches
+    its sides: the object is within, and no line has to meet it.
 
     Args:
         annotations: of this case; others are left out.
@@ -36,27 +50,52 @@ def place_boxes(
         size: height and width in the prepared set.
         classes: how many there are.
     """
-    lists: list[list[Box]] = [[] for _ in range(case.shape[0] * classes)]
+    lists: list[Promises] = [{} for _ in range(case.shape[0] * classes)]
     for one in _of(annotations, case, classes):
-        if one.slice is None:
-            raise ValueError(
-                f"{case.title} has a box in 3-D, of class {one.label}, which is not tight in every slice: give "
-                "boxes for slices, or train on volumes"
-            )
-        scaled = _scaled(one.low, one.high, case.shape[1:], size)
-        lists[one.slice * classes + one.label - 1].append(scaled)
-    boxes = padded_boxes(lists, 2)
-    return boxes.reshape(case.shape[0], classes, *boxes.shape[1:])
+        flat = one.slice is not None or one.high[0] - one.low[0] == 1
+        scaled = _scaled(one.low[-2:], one.high[-2:], case.shape[1:], size)
+        for number in range(one.low[0], one.high[0]) if one.slice is None else (one.slice,):
+            _promise(lists[number * classes + one.label - 1], scaled, (flat and one.tight,) * 2)
+    boxes, whole = _placed(lists, 2)
+    each = case.shape[0], classes
+    return Placed(boxes.reshape(*each, *boxes.shape[1:]), whole.reshape(*each, *whole.shape[1:]))
 
 
 def place_volume_boxes(
     annotations: Iterable[BoxAnnotation], case: Case, size: tuple[int, int], classes: int
-) -> NDArray[np.int64]:
+) -> Placed:
     """The boxes of a case as a volume: ``[classes, objects, 3, 2]``, start and stop of slices, rows and columns.
+
+    A box in a slice is one slice deep: lines across its rows and columns meet the object, and nothing is promised
+    along its depth. A box given in 3-D stays one, and every plane across it meets the object. Order and padding
+    are as in place_boxes.
+
+    Args:
+        annotations: of this case; others are left out.
+        case: the case.
+        size: height and width in the prepared set.
+        classes: how many there are.
+    """
+    lists: list[Promises] = [{} for _ in range(classes)]
+    new = (case.shape[0], *size)
+    for one in _of(annotations, case, classes):
+        if one.slice is None:
+            low, high, deep = one.low, one.high, True
+        else:
+            low, high, deep = (one.slice, *one.low), (one.slice + 1, *one.high), False
+        _promise(lists[one.label - 1], _scaled(low, high, case.shape, new), (deep, one.tight, one.tight))
+    return _placed(lists, 3)
+
+
+def place_objects(
+    annotations: Iterable[BoxAnnotation], case: Case, size: tuple[int, int], classes: int
+) -> NDArray[np.int64]:
+    """The box around each object of a case as a volume: ``[classes, objects, 3, 2]``.
 
     A box given in 3-D is one object. Boxes of a class in neighbouring slices whose rows and columns overlap or
     touch are of one object, whose box goes from the first start to the last stop along every axis; they leave no
     gap along any, so that every plane across the box meets the object. Order and padding are as in place_boxes.
+    Boxes that nobody drew join nothing.
 
     Args:
         annotations: of this case; others are left out.
@@ -70,7 +109,7 @@ def place_volume_boxes(
     for one in _of(annotations, case, classes):
         if one.slice is None:
             lists[one.label - 1].append(_scaled(one.low, one.high, case.shape, new))
-        else:
+        elif one.tight:
             flat[one.label - 1].append(one)
     for boxes, some in zip(lists, flat, strict=True):
         boxes.extend(_scaled(low, high, case.shape, new) for low, high in joined_slices(some))
@@ -130,6 +169,21 @@ def place_volume_sizes(
         low[label - 1] = sum(lows) if lows else -np.inf
         high[label - 1] = sum(one.high for one in some) if len(some) == case.shape[0] else np.inf
     return _in_pixels(low, case, size), _in_pixels(high, case, size)
+
+
+def _promise(promises: Promises, box: Box, whole: tuple[bool, ...]) -> None:
+    """Note a box; of the same one twice, what either promises is true."""
+    before = promises.get(box, (False,) * len(whole))
+    promises[box] = tuple(one or other for one, other in zip(before, whole, strict=True))
+
+
+def _placed(lists: Sequence[Promises], axes: int) -> Placed:
+    boxes = padded_boxes(lists, axes)
+    whole = np.ones(boxes.shape[:-1], np.bool_)
+    for row, flags, promises in zip(boxes, whole, lists, strict=True):
+        for place in range(len(promises)):
+            flags[place] = promises[tuple((start, stop) for start, stop in row[place].tolist())]
+    return Placed(boxes, whole)
 
 
 def _of(annotations: Iterable[Annotation], case: Case, classes: int) -> list[Annotation]:

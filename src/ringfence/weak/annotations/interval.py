@@ -32,8 +32,9 @@ def extent(low: float, high: float, names: tuple[str, str], axis: int, case: Cas
             "add 1 to all of them"
         )
     if start < 0 or stop > length:
+        where = "entirely beyond" if start >= length or stop <= 0 else "not within"
         raise ValueError(
-            f"{given}: not within the {length} {AXES[axis]} of {case.title}, 0 to {length}; boxes are in voxels of "
+            f"{given}: {where} the {length} {AXES[axis]} of {case.title}, 0 to {length}; boxes are in voxels of "
             "the source, before it is resized"
         )
     return start, stop

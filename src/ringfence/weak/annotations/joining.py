@@ -1,8 +1,8 @@
-"""Which boxes of slices are of one object: those that meet across neighbouring slices."""
+"""Which boxes of slices are of one object: those that meet across neighbouring slices, or across a few left out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -35,3 +35,46 @@ def joined_slices(boxes: Sequence[BoxAnnotation]) -> Iterator[Corners]:
     count, groups = graphs.connected_components(beside & meet, directed=False)
     for group in range(count):
         yield low[groups == group].min(axis=0).tolist(), high[groups == group].max(axis=0).tolist()
+
+
+def left_out(boxes: Iterable[BoxAnnotation], gap: int) -> list[BoxAnnotation]:
+    """Boxes for slices that the annotator left out, each the hull of the two that it lies between; not tight.
+
+    Two boxes of a class whose rows and columns both overlap or touch, with 1 to ``gap`` slices between them, are of
+    one object, which is in those slices, too; unless either meets a box that is nearer to it on that side.
+
+    Args:
+        boxes: of any cases and classes; those in 3-D leave nothing out.
+        gap: the most slices that may be missing between two boxes of an object.
+    """
+    slices: dict[tuple[str, int], dict[int, list[BoxAnnotation]]] = {}
+    for one in boxes:
+        if one.slice is not None:
+            slices.setdefault((one.case, one.label), {}).setdefault(one.slice, []).append(one)
+    found: dict[BoxAnnotation, None] = {}  # in order, and each once
+    for (case, label), there in slices.items():
+        for first, one in ((number, one) for number in sorted(there) for one in there[number]):
+            last, nearest = _nearest(one, there, range(first + 1, first + gap + 2))
+            for other in nearest:
+                if one not in _nearest(other, there, range(last - 1, last - gap - 2, -1))[1]:
+                    continue
+                low, high = tuple(map(min, one.low, other.low)), tuple(map(max, one.high, other.high))
+                for number in range(first + 1, last):
+                    found[BoxAnnotation(case, number, label, low, high, tight=False)] = None
+    return list(found)
+
+
+def _nearest(
+    one: BoxAnnotation, slices: Mapping[int, Sequence[BoxAnnotation]], numbers: Sequence[int]
+) -> tuple[int, list[BoxAnnotation]]:
+    """The first slice of these that has boxes which meet this one, and those."""
+    for number in numbers:
+        if met := [other for other in slices.get(number, ()) if _meet(one, other)]:
+            return number, met
+    return 0, []
+
+
+def _meet(one: BoxAnnotation, other: BoxAnnotation) -> bool:
+    """Whether their rows and their columns overlap or touch."""
+    ends = zip(one.low, one.high, other.low, other.high, strict=True)
+    return all(start <= last and first <= stop for start, stop, first, last in ends)

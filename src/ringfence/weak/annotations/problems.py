@@ -17,16 +17,25 @@ class Problems:
     """What is wrong with a file, and where.
 
     Args:
-        path: the file.
+        path: the file; or what all of it is about, in words.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._found = path, list[str]()
+    def __init__(self, path: Path | str) -> None:
+        self._path, self._found, self._guess = path, list[str](), ""
 
     @property
     def enough(self) -> bool:
         """Whether to stop looking."""
         return len(self._found) >= MOST
+
+    @property
+    def any(self) -> bool:
+        """Whether something is wrong."""
+        return bool(self._found)
+
+    def guess(self, why: str) -> None:
+        """Say what all of it may come from, after the problems themselves."""
+        self._guess = one_line(why)
 
     @contextmanager
     def at(self, where: str) -> Iterator[None]:
@@ -34,13 +43,18 @@ class Problems:
         try:
             yield
         except ValueError as error:
-            self._found.append(one_line(f"{where}: {error}"))
+            self.note(f"{where}: {error}")
+
+    def note(self, problem: str) -> None:
+        """One more, told with its place."""
+        self._found.append(one_line(problem))
 
     def check(self) -> None:
         """Raise if there was any."""
         if not self._found:
             return
+        guess = [self._guess] if self._guess else []
         if len(self._found) == 1:
-            raise ValueError(f"{self._path}: {self._found[0]}")
+            raise ValueError("\n  ".join([f"{self._path}: {self._found[0]}", *guess]))
         count = f"the first {len(self._found)} problems" if self.enough else f"{len(self._found)} problems"
-        raise ValueError("\n  ".join([f"{self._path}: {count}:", *self._found]))
+        raise ValueError("\n  ".join([f"{self._path}: {count}:", *self._found, *guess]))

@@ -12,7 +12,7 @@ from ringfence.numbers import fraction, positive_number
 from ringfence.options import option
 from ringfence.residuals import Residual, at_most, between
 from ringfence.segmentation import Region
-from ringfence.weak.constraints.boxes import OnBoxes, areas, contents
+from ringfence.weak.constraints.boxes import OnBoxes, areas, as_drawn, contents, slice_contents
 from ringfence.weak.constraints.constraint import Targets, Unit
 
 
@@ -20,7 +20,8 @@ from ringfence.weak.constraints.constraint import Targets, Unit
 class BoxSize(OnBoxes):
     """low·|b| <= V_b <= high·|b| for each box b, with V_b the mass that is in no other box: V if there is only one.
 
-    In relative units it is a fraction of the boxes' pixels.
+    In volumes V_b is that of the box's own slices: of a box one slice deep it is what it would be in 2-D. In
+    relative units it is a fraction of the boxes' pixels (of those in its slices); for odds, of its own.
     """
 
     kind: ClassVar[str] = "box_size"
@@ -39,11 +40,16 @@ class BoxSize(OnBoxes):
         area = areas(boxes, region)
         some = area > 0
         if self.low is not None or self.high < 1.0:  # what is left of a cut box may hold another fraction
-            some = some & targets["whole"].all(dim=-1)
+            some = some & as_drawn(targets)
         if self.high < 1.0 and boxes.shape[2] > 1:  # part of another object may be in this box
             some = some & ~overlapping(boxes)
-        scale = contents(area, region).unsqueeze(-1) if unit == "relative" else 1.0
-        sizes = region.sizes(boxes)
+        scale: Tensor | float = 1.0
+        if unit == "relative":
+            deep = region.axes == 3
+            scale = slice_contents(boxes, area, region) if deep else contents(area, region).unsqueeze(-1)
+        elif unit == "odds":
+            scale = area.clamp(min=1.0)  # in its yardstick, every box would push as what is outside does
+        sizes = region.sizes(boxes, slices=region.axes == 3)
         if self.low is None:
             return at_most(sizes, self.high * area, mask=some, scale=scale)
         return between(sizes, self.low * area, self.high * area, mask=some, scale=scale)

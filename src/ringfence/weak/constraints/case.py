@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from ringfence.segmentation.boxes import covered
-from ringfence.weak.annotations import BoxAnnotation, boxes_from_masks, place_boxes, place_volume_boxes
+from ringfence.weak.annotations import (
+    BoxAnnotation,
+    boxes_from_masks,
+    place_boxes,
+    place_objects,
+    place_volume_boxes,
+    slice_boxes_from_masks,
+)
 from ringfence.weak.prepared.prepared_set import Case
 
 
@@ -48,20 +55,47 @@ class CaseSamples:
         """Whether its one sample is a volume; its samples are slices otherwise."""
         return self.image.ndim == 5
 
-    @cached_property
+    @property
     def boxes(self) -> Tensor:
         """int64 ``[N, classes, objects, axes, 2]``: first pixel and one past the last of every object.
 
-        From the file of annotations, or one for each connected part of the mask; empty boxes (0, 0) fill up.
+        From the file of annotations, or one for each connected part of the mask; empty boxes (0, 0) fill up. In
+        volumes, an object has a box in each of its slices, one slice deep, unless the file has boxes in 3-D.
         """
+        return self._placed[0]
+
+    @property
+    def whole(self) -> Tensor:
+        """bool ``[N, classes, objects, axes]``: whether every line (plane) across a box meets the object.
+
+        That is, perpendicular to an axis. A box that is one slice deep promises nothing along its depth.
+        """
+        return self._placed[1]
+
+    @cached_property
+    def object_boxes(self) -> Tensor:
+        """As ``boxes``, with one box in space for each object of a volume."""
+        if not self.volume:
+            return self.boxes
         if self.case is not None and self.annotated:
-            classes = self.mask.shape[1]
-            if self.volume:
-                return torch.from_numpy(place_volume_boxes(self.annotated, self.case, self.size, classes))[None]
-            return torch.from_numpy(place_boxes(self.annotated, self.case, self.size, classes))
+            return torch.from_numpy(place_objects(self.annotated, self.case, self.size, self.mask.shape[1]))[None]
+        return boxes_from_masks(self.boxed_mask, self.margin)
+
+    @cached_property
+    def _placed(self) -> tuple[Tensor, Tensor]:
+        if self.case is not None and self.annotated:
+            place = place_volume_boxes if self.volume else place_boxes
+            placed = place(self.annotated, self.case, self.size, self.mask.shape[1])
+            boxes, whole = map(torch.from_numpy, placed)
+            return (boxes[None], whole[None]) if self.volume else (boxes, whole)
         if not self.drawn:
             raise ValueError(f"{self.name} has neither a mask nor a box: give boxes by --data.boxes FILE")
-        return boxes_from_masks(self.mask, self.margin, self.smallest)
+        found = slice_boxes_from_masks if self.volume else boxes_from_masks
+        boxes = found(self.mask, self.margin, self.smallest)
+        whole = torch.ones(boxes.shape[:-1], dtype=torch.bool)
+        if self.volume:
+            whole[..., 0] = boxes[..., 0, 1] == boxes[..., 0, 0]  # all but of empty ones
+        return boxes, whole
 
     @cached_property
     def boxed_mask(self) -> Tensor:

@@ -12,7 +12,7 @@ from ringfence.numbers import not_negative, positive_number
 from ringfence.options import option
 from ringfence.residuals import Residual, between
 from ringfence.segmentation import Region
-from ringfence.weak.constraints.boxes import box_targets, moved_boxes, uncut
+from ringfence.weak.constraints.boxes import box_targets, moved_boxes
 from ringfence.weak.constraints.case import CaseSamples
 from ringfence.weak.constraints.constraint import Constraint, Targets, TaskFacts, Unit
 from ringfence.weak.constraints.motion import Motion
@@ -59,8 +59,8 @@ class Centroid(Constraint):
 
     def residual(self, region: Region, targets: Targets, unit: Unit) -> Residual:
         """``[N, K, axes, 2]``; of an object that was cut, the centroid is not known."""
-        scale = 10.0 * self.slack if unit == "relative" else 1.0
-        known = uncut(targets).unsqueeze(-1) if self.boxed else None
+        scale = 1.0 if unit == "pixels" else 10.0 * self.slack
+        known = targets["uncut"].unsqueeze(-1) if self.boxed else None
         return between(region.centroid, targets["centroid_low"], targets["centroid_high"], mask=known, scale=scale)
 
 

@@ -13,7 +13,7 @@ from ringfence.numbers import positive_number
 from ringfence.options import option
 from ringfence.residuals import Residual, at_most
 from ringfence.segmentation import Region
-from ringfence.weak.constraints.boxes import OnBoxes, areas, box_targets, uncut
+from ringfence.weak.constraints.boxes import OnBoxes, areas, box_targets
 from ringfence.weak.constraints.case import CaseSamples
 from ringfence.weak.constraints.constraint import Targets, TaskFacts, Unit
 from ringfence.weak.constraints.motion import Motion
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Compactness(OnBoxes):
     """f = L - 2 √(π ratio e n (V + 1)) <= 0: L² is at most ``ratio`` times 4πV, a disc's, and of n objects n times.
 
-    L is the length of the boundary, measured in four directions (Crofton), V the size and n the number of boxes: n
-    objects, each with L_i² <= ratio·4πV_i, have (Σ L_i)² <= n·ratio·4π Σ V_i. A pixel is added to V, so that the
+    L is the length of the boundary, measured in four directions (Crofton), V the size and n the number of objects:
+    n of them, each with L_i² <= ratio·4πV_i, have (Σ L_i)² <= n·ratio·4π Σ V_i. A pixel is added to V, so that the
     slope stays finite when there is nothing. In volumes S <= (36π ratio e n)^(1/3) (V + 1)^(2/3), as balls have it.
     The boundary is that of the whole object: nothing is asked where one was cut, by a window or the image's border.
 
@@ -55,8 +55,9 @@ class Compactness(OnBoxes):
         return self
 
     def targets(self, case: CaseSamples) -> dict[str, Tensor]:
-        """Beside the boxes, ``bordering`` and ``ball``.
+        """Beside the boxes, ``objects``, ``bordering`` and ``ball``.
 
+        ``objects``, int64 ``[N, K]``: how many there are, each of which may have a box in every slice of a volume.
         ``bordering``, bool ``[N, K]``: a box of the class ends where the image does. ``ball``, float32
         ``[N, axes]``: half-axes in pixels of something that is round in millimetres.
         """
@@ -64,7 +65,9 @@ class Compactness(OnBoxes):
         box, space = targets["box"], torch.tensor(case.image.shape[2:])
         ends = ((box[..., 0] == 0) | (box[..., 1] == space)) & (box[..., 1] > box[..., 0])
         ball = torch.tensor(_ball(case), dtype=torch.float32).repeat(len(case.image), 1)
-        return targets | {"bordering": ends.flatten(2).any(dim=-1), "ball": ball}
+        each = case.object_boxes
+        objects = (each[..., 1] > each[..., 0]).all(dim=-1).sum(dim=-1)
+        return targets | {"objects": objects, "bordering": ends.flatten(2).any(dim=-1), "ball": ball}
 
     def moved(self, targets: Targets, motion: Motion) -> dict[str, Tensor]:
         """Balls are stretched as the image is."""
@@ -73,11 +76,11 @@ class Compactness(OnBoxes):
     def residual(self, region: Region, targets: Targets, unit: Unit) -> Residual:
         """``[N, K]``; there is none where the class has no box."""
         area = areas(targets["box"], region)
-        objects = (area > 0).sum(dim=-1)
-        many = self.ratio * ellipse_ratio(targets["ball"])[:, None] * objects.clamp(min=1)
+        there = (area > 0).any(dim=-1)
+        many = self.ratio * ellipse_ratio(targets["ball"])[:, None] * targets["objects"].clamp(min=1)
         bound = longest(region.size, many, region.axes)
-        scale = longest(area.sum(dim=-1), many, region.axes) if unit == "relative" else 1.0
-        known = uncut(targets) & (objects > 0) & ~targets["bordering"]
+        scale = 1.0 if unit == "pixels" else longest(area.sum(dim=-1), many, region.axes)
+        known = targets["uncut"] & there & ~targets["bordering"]
         return at_most(region.boundary, bound, mask=known, scale=scale)
 
 

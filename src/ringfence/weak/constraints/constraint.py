@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from ringfence.weak.constraints.case import CaseSamples
     from ringfence.weak.prepared.prepared_set import PreparedSet
 
-Unit: TypeAlias = Literal["pixels", "relative"]
-"""What residuals are measured in: pixels, or a fraction of something that each kind of constraint names."""
+Unit: TypeAlias = Literal["pixels", "relative", "odds"]
+"""What residuals are measured in: pixels; a fraction of something that each kind of constraint names; or, of boxes,
+so that t² are odds (see ``odds``; other kinds are as in relative units)."""
 
 Targets: TypeAlias = Mapping[str, Tensor]
 """What is known of samples, by name: a row for each sample."""
@@ -66,6 +67,10 @@ class Constraint(ABC):
     def moved(self, targets: Targets, motion: Motion) -> dict[str, Tensor]:
         """Its targets after the images have moved; what does not move is left out."""
         return {}
+
+    def pulls(self, sides: Tensor, whole: Tensor) -> Tensor | float:
+        """Σ 1/z of strips that pull at a pixel of a box ``[..., objects]``, see ``odds``; of other kinds 0."""
+        return 0.0
 
     @abstractmethod
     def residual(self, region: Region, targets: Targets, unit: Unit) -> Residual:

@@ -64,7 +64,7 @@ class Inclusion(Constraint):
         inner, outer = (region.probabilities[:, number] for number in self.numbers)
         taken = covered(targets["extent"].unsqueeze(1), inner.shape[1:])[:, 0]
         between = contact(inner, (1.0 - inner - outer).clamp(min=0.0) * taken, region.axes)
-        return at_most(between, 0.0, scale=mean_side(region) if unit == "relative" else 1.0)
+        return at_most(between, 0.0, scale=1.0 if unit == "pixels" else mean_side(region))
 
 
 def class_number(name: str, facts: TaskFacts) -> int:

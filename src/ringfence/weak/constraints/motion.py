@@ -80,7 +80,25 @@ class Motion:
         inside, still_whole, *_ = self._boxes[known]
         return inside, still_whole
 
-    def _cut(self, boxes: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
+    def uncut(self, boxes: Tensor, whole: Tensor) -> Tensor:
+        """Whether nothing of a box is cut off: bool ``[batch, ...]``; True of empty ones. Asked as ``boxes``."""
+        self.boxes(boxes, whole)
+        return self._boxes[id(boxes), id(whole)][2]
+
+    def points(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Where pixels ``[batch, points, axes]`` are seen afterwards; and whether they are, ``[batch, points]``.
+
+        A pixel goes to the one that its middle falls into. Where images shrink, a pixel shows but one of those that
+        fall into it, the nearest to its own middle, as in masks. The others are gone, and those beyond the window.
+        """
+        scale = self.scale.unsqueeze(1)
+        middle = (points + 0.5 - self.middle) * scale + self.centre.unsqueeze(1)
+        moved = middle.floor()
+        shown = (moved + 0.5 - middle).abs() <= 0.5 * scale.abs()
+        seen = (shown & (moved >= 0) & (moved < self.window)).all(dim=-1)
+        return torch.where(seen.unsqueeze(-1), moved, 0.0).to(points.dtype), seen
+
+    def _cut(self, boxes: Tensor, whole: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         inside = torch.minimum(boxes.clamp(min=0), self.window.unsqueeze(-1))
         uncut = (inside == boxes).all(dim=-1)
         axes = uncut.shape[-1]
@@ -88,7 +106,7 @@ class Motion:
         but_one = [torch.cat([uncut[..., :axis], uncut[..., axis + 1 :]], dim=-1) for axis in range(axes)]
         others = torch.stack([one.all(dim=-1) for one in but_one], dim=-1)
         there = (inside[..., 1] > inside[..., 0]).all(dim=-1)
-        return inside * there[..., None, None], whole & others
+        return inside * there[..., None, None], whole & others, uncut.all(dim=-1)
 
 
 @lru_cache(maxsize=64)

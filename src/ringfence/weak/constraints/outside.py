@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch import Tensor
+
 from ringfence.residuals import Residual, at_most
 from ringfence.segmentation import Region
 from ringfence.weak.constraints.boxes import OnBoxes, areas, contents
 from ringfence.weak.constraints.constraint import Targets, Unit
+from ringfence.weak.constraints.odds import yardstick_of
 
 
 @dataclass(frozen=True)
 class Outside(OnBoxes):
     """f = Σ_{p outside of all boxes} s_p <= 0: the paper's emptiness constraint.
 
-    In relative units it is a fraction of the boxes' pixels; of the image's where there is no box.
+    In relative units it is a fraction of the boxes' pixels; of the image's where there is no box. For odds it is
+    measured in the class's yardstick.
     """
 
     kind: ClassVar[str] = "outside"
@@ -25,5 +29,7 @@ class Outside(OnBoxes):
     def residual(self, region: Region, targets: Targets, unit: Unit) -> Residual:
         """``[N, K]``."""
         boxes = targets["box"]
-        scale = contents(areas(boxes, region), region) if unit == "relative" else 1.0
+        scale: Tensor | float = 1.0
+        if unit != "pixels":
+            scale = yardstick_of(targets) if unit == "odds" else contents(areas(boxes, region), region)
         return at_most(region.outside(boxes), 0.0, scale=scale)

@@ -41,5 +41,5 @@ class Separation(Constraint):
     def residual(self, region: Region, targets: Targets, unit: Unit) -> Residual:
         """``[N]``."""
         first, second = (region.probabilities[:, number] for number in self.numbers)
-        scale = mean_side(region) if unit == "relative" else 1.0
+        scale = 1.0 if unit == "pixels" else mean_side(region)
         return at_most(contact(first, second, region.axes), 0.0, scale=scale)

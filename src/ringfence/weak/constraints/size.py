@@ -16,7 +16,7 @@ from ringfence.options import option
 from ringfence.residuals import Residual, between
 from ringfence.segmentation import Region
 from ringfence.weak.annotations import SizeAnnotation, place_sizes, place_volume_sizes, read_sizes
-from ringfence.weak.constraints.boxes import box_targets, moved_boxes, uncut
+from ringfence.weak.constraints.boxes import box_targets, moved_boxes
 from ringfence.weak.constraints.case import CaseSamples
 from ringfence.weak.constraints.constraint import Constraint, Targets, TaskFacts, Unit
 from ringfence.weak.constraints.motion import Motion
@@ -68,7 +68,6 @@ class Size(Constraint):
         targets = {"size_low": low, "size_high": high}
         if self.boxed:
             targets |= box_targets(case)
-            _check_room(low, targets["box"], case)
         return targets
 
     def moved(self, targets: Targets, motion: Motion) -> dict[str, Tensor]:
@@ -80,11 +79,11 @@ class Size(Constraint):
         """``[N, K, 2]``; of an object that was cut, the size is not known."""
         low, high = targets["size_low"], targets["size_high"]
         scale: Tensor | float = 1.0
-        if unit == "relative":
+        if unit != "pixels":
             scale = torch.full_like(low, math.prod(region.shape[2:]))
             for size in (high, low, (low + high) / 2):  # the last that is a size
                 scale = torch.where(size.isfinite() & (size > 0), size, scale)
-        return between(region.size, low, high, mask=uncut(targets) if self.boxed else None, scale=scale)
+        return between(region.size, low, high, mask=targets["uncut"] if self.boxed else None, scale=scale)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -124,20 +123,3 @@ def checked_masks(masks: Tensor) -> Tensor:
             f"masks must be bool [batch, classes, *space], got {masks.dtype} of shape {list(masks.shape)}"
         )
     return masks
-
-
-def _check_room(low: Tensor, boxes: Tensor, case: CaseSamples) -> None:
-    """Refuse a size that the boxes have no room for: no mask could satisfy both."""
-    room = (boxes[..., 1] - boxes[..., 0]).prod(dim=-1).sum(dim=-1)
-    wrong = (low > room).nonzero().tolist()
-    if not wrong or case.case is None:
-        return
-    sample, label = wrong[0]
-    place = case.name if case.volume else f"{case.name}, slice {sample}"
-    scale = (case.case.shape[1] * case.case.shape[2]) / (case.size[0] * case.size[1])
-    least, most = low[sample, label].item() * scale, room[sample, label].item() * scale
-    holds = f"its boxes hold {most:.0f}" if most else "there is no box of it"
-    raise ValueError(
-        f"{place}: at least {least:.0f} voxels of class {label + 1} are asked for, and {holds}: "
-        "correct one of the two"
-    )

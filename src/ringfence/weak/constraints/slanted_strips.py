@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
+from torch import Tensor
 
 from ringfence.numbers import is_number, whole_number
 from ringfence.options import option
@@ -14,6 +15,8 @@ from ringfence.residuals import Residual, at_least
 from ringfence.segmentation import Region, pairs_of
 from ringfence.weak.constraints.boxes import OnBoxes
 from ringfence.weak.constraints.constraint import Targets, TaskFacts, Unit
+from ringfence.weak.constraints.odds import strip_pulls
+from ringfence.weak.constraints.strips import strip_scale
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -27,7 +30,7 @@ class SlantedStrips(OnBoxes):
     and a part below, and a connected object crosses it. (Connected by faces: a diagonal step could slip through.)
     Lines that would leave the box by another side are left out. In volumes, lines are planes tilted about an axis.
 
-    In relative units a strip is measured in its width.
+    In relative units, and for odds, it is measured as ``strips`` are.
     """
 
     kind: ClassVar[str] = "slanted_strips"
@@ -48,6 +51,10 @@ class SlantedStrips(OnBoxes):
             raise ValueError("slanted strips need two axes of space, or three")
         return self
 
+    def pulls(self, sides: Tensor, whole: Tensor) -> Tensor:
+        """For each angle, about what strips along the axes pull with."""
+        return len(self.angles) * (sides.shape[-1] - 1) * strip_pulls(sides, whole, self.width)
+
     def residual(self, region: Region, targets: Targets, unit: Unit) -> Residual:
         """``[N, K, objects, angles·pairs of axes, strips]``."""
         each = [
@@ -56,5 +63,5 @@ class SlantedStrips(OnBoxes):
         sums, widths, mask = (torch.cat(parts, dim=-2) for parts in zip(*each, strict=True))
         crossed = [first for first, _ in pairs_of(region.axes)] * len(self.angles)
         whole = torch.stack([targets["whole"][..., axis] for axis in crossed], dim=-1)
-        scale = widths if unit == "relative" else 1.0
+        scale = strip_scale(targets, widths, unit)
         return at_least(sums, widths, mask=mask & whole.unsqueeze(-1), scale=scale)

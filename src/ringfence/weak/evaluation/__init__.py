@@ -1,5 +1,6 @@
-"""Masks against the truth: evaluate (files and folders of them), scores (of two masks, of cases, in summary)."""
+"""Masks against the truth, or each other: evaluate and agreement (of files and folders), scores (of two masks)."""
 
+from ringfence.weak.evaluation.agreement import Agreed, Agreement, agreement_between
 from ringfence.weak.evaluation.evaluate import Evaluation, Pair, evaluate, match_masks, score_pairs
 from ringfence.weak.evaluation.scores import (
     Score,
@@ -15,12 +16,15 @@ from ringfence.weak.evaluation.scores import (
 )
 
 __all__ = [
+    "Agreed",
+    "Agreement",
     "Evaluation",
     "Pair",
     "Score",
     "Scored",
     "Summary",
     "Unscored",
+    "agreement_between",
     "complete",
     "dice_of",
     "evaluate",

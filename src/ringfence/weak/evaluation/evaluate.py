@@ -109,17 +109,37 @@ def evaluate(
         crew: ``Crew(workers=4)``: processes that do the cases; scores are the same.
     """
     crew = crew or Crew()
+    crew.check_same(labels=labels and list(labels))
+    found, failed = compared(Path(predicted), Path(truth), spacing, each, crew)
+    scores, ignored = complete(found, labels)
+    if found and not scores:
+        raise ValueError(f"no truth in {truth} has any label; say which there are with --classes or --labels")
+    return Evaluation(tuple(scores), tuple(failed), tuple(ignored))
+
+
+def compared(
+    one: Path,
+    other: Path,
+    spacing: Spacing | None,
+    each: Callable[[int], None],
+    crew: Crew,
+    other_is: str = "truth",
+) -> tuple[list[Scored], list[Unscored]]:
+    """Scores of the cases of two folders, or of two files; and the cases without, by name.
+
+    Args:
+        one: masks.
+        other: masks to compare them with.
+        spacing: millimetres along z, y, x where the headers do not say.
+        each: called after every case, with the number of cases.
+        crew: who does them.
+        other_is: what to call the other's masks.
+    """
     if spacing is not None and not all(math.isfinite(step) and step > 0 for step in spacing):
         raise ValueError(f"spacing: {list(spacing)} must be three lengths above 0")
-    pairs, unmatched = match_masks(Path(predicted), Path(truth))
-    crew.check_same(
-        cases=[pair.name for pair in pairs],
-        failures=[one.name for one in unmatched],
-        labels=labels and list(labels),
-        spacing=spacing,
-    )
+    pairs, failed = match_masks(one, other, other_is)
+    crew.check_same(cases=[pair.name for pair in pairs], failures=[case.name for case in failed], spacing=spacing)
     found: list[Scored] = []
-    failed = list(unmatched)
     with closing(crew.results(_scoring, (spacing,), pairs)) as results:
         for result in results:
             if isinstance(result, Unscored):
@@ -127,16 +147,18 @@ def evaluate(
             else:
                 found.append(result)
             each(len(pairs))
-    scores, ignored = complete(found, labels)
-    if found and not scores:
-        raise ValueError(f"no truth in {truth} has any label; say which there are with --classes or --labels")
-    return Evaluation(tuple(scores), tuple(sorted(failed, key=lambda one: one.name)), tuple(ignored))
+    return found, sorted(failed, key=lambda case: case.name)
 
 
-def match_masks(predicted: Path, truth: Path) -> tuple[list[Pair], list[Unscored]]:
+def match_masks(predicted: Path, truth: Path, truth_is: str = "truth") -> tuple[list[Pair], list[Unscored]]:
     """Pairs of two files, or of the files of the same case in two folders; and the cases that are in one only.
 
     In a folder that has ``CASE_segmentation`` files, those are the masks; ``*_probability`` never are.
+
+    Args:
+        predicted: a mask, or a folder of them.
+        truth: what to match it with.
+        truth_is: what to call that.
     """
     for path in (predicted, truth):
         if not path.exists():
@@ -154,9 +176,9 @@ def match_masks(predicted: Path, truth: Path) -> tuple[list[Pair], list[Unscored
             several = listed(str(file) for file in (mine if len(mine) > 1 else yours))
             unscored.append(Unscored(name, f"there are several masks: {several}"))
         elif not mine:
-            unscored.append(Unscored(name, f"no mask in {predicted} for the truth {yours[0].name}"))
+            unscored.append(Unscored(name, f"no mask in {predicted} for the {truth_is} {yours[0].name}"))
         elif not yours:
-            unscored.append(Unscored(name, f"no truth in {truth} for the mask {mine[0].name}"))
+            unscored.append(Unscored(name, f"no {truth_is} in {truth} for the mask {mine[0].name}"))
         else:
             pairs.append(Pair(name, mine[0], yours[0]))
     if not pairs:

@@ -6,8 +6,6 @@ measures, else in voxels; infinite where one of the two is empty, and not a numb
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import statistics
 import warnings
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ringfence.extras import require
-from ringfence.hints import spreadsheet
+from ringfence.hints import csv_text, spreadsheet
 
 COLUMNS: Final = ("case", "label", "dice", "hd95", "hd95_unit", "predicted_voxels", "true_voxels")
 Spacing: TypeAlias = tuple[float, float, float]
@@ -127,15 +125,19 @@ def scores_csv(scores: Iterable[Score]) -> str:
 
     Names that a spreadsheet would compute get an apostrophe before them (``hints.from_spreadsheet`` takes it away).
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    quoting = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    writer.writerow(COLUMNS)
-    for one in scores:
-        hd95 = "" if math.isnan(one.hd95) else f"{one.hd95:.6g}"
-        row = quoting if "\r" in one.case else writer  # a bare \r would end the line for whoever reads it
-        row.writerow([spreadsheet(one.case), one.label, f"{one.dice:.6g}", hd95, one.unit, one.predicted, one.true])
-    return text.getvalue()
+    rows = (
+        (
+            spreadsheet(one.case),
+            one.label,
+            f"{one.dice:.6g}",
+            "" if math.isnan(one.hd95) else f"{one.hd95:.6g}",
+            one.unit,
+            one.predicted,
+            one.true,
+        )
+        for one in scores
+    )
+    return csv_text(COLUMNS, rows)
 
 
 def mean_sd(values: Sequence[float]) -> tuple[float, float]:

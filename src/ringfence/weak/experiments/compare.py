@@ -17,7 +17,7 @@ from ringfence.weak.experiments.one_training import (
     checked_network,
     console_for,
     resumable,
-    say_unjudged,
+    say_remarks,
     skipped,
     train_one,
 )
@@ -123,7 +123,7 @@ def _train_all(
         run_in(out, as_config(settings), resume, about) as folder,
         ProgressBars(console, len(trainings), settings.training.length) as bars,
     ):
-        say_unjudged(example, bars)
+        say_remarks(example, bars)
         for seed, method in trainings:
             run = folder.run(seed, method)
             if skipped(run, settings.training):

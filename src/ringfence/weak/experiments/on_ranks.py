@@ -14,7 +14,8 @@ from ringfence.hints import listed, shown
 from ringfence.weak.ranks.launch import launch
 from ringfence.weak.ranks.together import RankFailed, together
 from ringfence.weak.ranks.world import World, from_all, met, world_of_environment
-from ringfence.weak.training.fit import FitSettings, choose_accelerator
+from ringfence.weak.training.accelerator import choose_accelerator
+from ringfence.weak.training.fit import FitSettings
 from ringfence.weak.training.run_folder import CONFIG
 from ringfence.weak.training.settings import TrainingSettings
 

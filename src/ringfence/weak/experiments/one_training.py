@@ -25,11 +25,11 @@ from ringfence.weak.prepared.prepared_set import MANIFEST, PreparedSet, read_pre
 from ringfence.weak.ranks.world import World, from_all, is_first, met, ranks
 from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.task import Task
+from ringfence.weak.training.accelerator import choose_accelerator
 from ringfence.weak.training.divergence import FILE as DIVERGED
 from ringfence.weak.training.fit import (
     ALONE,
     FitSettings,
-    choose_accelerator,
     fit,
     network_arguments,
     title,
@@ -177,8 +177,10 @@ def _processes() -> str:
     return f" in {ranks()} processes" if met() else ""
 
 
-def say_unjudged(task: Task, bars: ProgressBars) -> None:
-    """Say so where there is no mask to judge by."""
+def say_remarks(task: Task, bars: ProgressBars) -> None:
+    """What looks odd in the labels; and that there is no mask to judge by, where that is so."""
+    for remark in task.remarks:
+        bars.say(remark)
     case = task.validation.get("case")
     if case is not None and not bool((case >= 0).any()):
         bars.say("No case for validation has a mask: constraints are counted, and there is no Dice.")

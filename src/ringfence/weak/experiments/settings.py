@@ -12,6 +12,7 @@ from ringfence.numbers import whole_number
 from ringfence.options import option
 from ringfence.weak.tasks.settings import BoxDataSettings, DiscSettings
 from ringfence.weak.training.methods import METHODS, MethodSettings, method_named
+from ringfence.weak.training.refinement import RefinementSettings
 from ringfence.weak.training.settings import (
     AugmentSettings,
     NetworkSettings,
@@ -154,11 +155,21 @@ class TrainSettings(BoxSettings):
         f"how the constraints are enforced: one of {', '.join(METHODS)}, or the class path of your own",
     )
     seed: int = option(0, "of the initial weights, the order of images, and how they are augmented")
+    refine: int = option(
+        0,
+        "rounds of refinement at most: each trains a new model on what those before it find in the training images",
+    )
+    refinement: RefinementSettings = field(default_factory=RefinementSettings)
 
     def __post_init__(self) -> None:
         _ = self.method_name  # a class path registers its method
         super().__post_init__()
         _check_seed("seed", self.seed)
+        if whole_number("refine", self.refine, 0) and self.method_name == "full_supervision":
+            raise ValueError(
+                f"refine {self.refine}: a model's answers take the place of masks, and full_supervision has those: "
+                "leave refine out, or use another method"
+            )
 
     @property
     def method_name(self) -> str:

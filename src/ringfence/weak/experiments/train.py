@@ -15,12 +15,13 @@ from ringfence.weak.experiments.one_training import (
     checked_network,
     console_for,
     resumable,
-    say_unjudged,
+    say_remarks,
     skipped,
     train_one,
 )
 from ringfence.weak.experiments.outputs import bytes_needed
 from ringfence.weak.experiments.parsing import as_config
+from ringfence.weak.experiments.refine import check_refine, label_bytes, train_rounds
 from ringfence.weak.experiments.settings import TrainSettings
 from ringfence.weak.experiments.trained import Trained
 from ringfence.weak.ranks.world import World
@@ -67,15 +68,19 @@ def _train(
     network = checked_network(settings, task)
     run, about = OneRun(out), about_data(settings, task, prepared)
     check_same_everywhere(flat(as_config(settings)) | about)
-    check_room(out, bytes_needed(task, network, int(not (resume and run.finished_after(settings.training.length)))))
+    check_refine(settings, prepared, out, resume)
+    left = 0 if resume and run.finished_after(settings.training.length) else 1 + settings.refine
+    check_room(out, bytes_needed(task, network, left) + bool(left) * label_bytes(settings, prepared))
     with (
         resumable(out),
         run_in(out, as_config(settings), resume, about),
-        ProgressBars(console_for(progress, console), 1, settings.training.length) as bars,
+        ProgressBars(console_for(progress, console), 1 + settings.refine, settings.training.length) as bars,
     ):
-        say_unjudged(task, bars)
+        say_remarks(task, bars)
         bars.say(begins(settings, task))
         if skipped(run, settings.training):
             bars.skip()
+        elif settings.refine:
+            train_rounds(settings, task, prepared, out, bars, world)
         else:
             train_one(settings, task, method, settings.seed, run, bars, world)

@@ -24,7 +24,7 @@ from ringfence.weak.inference.model import Model, load_model
 from ringfence.weak.inference.model_file import ModelCard
 from ringfence.weak.inference.output import UNFINISHED, Failure, Output, Prediction, Predictions
 from ringfence.weak.inference.overlays import overlay_sheet
-from ringfence.weak.inference.predictor import Predictor, segment
+from ringfence.weak.inference.predictor import Predictor, Segmented, segment
 from ringfence.weak.prepared.preprocessing import normalised
 from ringfence.weak.ranks.cases import Crew
 from ringfence.weak.volumes import Volume, largest_parts, read_channels, upright, write_volume
@@ -59,15 +59,15 @@ def predict_cases(
             case, reader = read.popleft()
             try:
                 volume, grey = reader.result()
-                mask, shares = segment(predictor, grey, keep=out.probabilities)
+                found = segment(predictor, grey, probabilities=out.probabilities, doubts=out.overlays)
             except (ValueError, OSError) as error:
                 written.append(writing.submit(Failure, case.name, str(error)))
             except BaseException as error:  # Ctrl-C: what is ready is written before
                 stop = error
                 break
             else:
-                written.append(writing.submit(_write, case, predictor.card, volume, grey[:, 0], mask, shares, out))
-                del volume, grey, mask, shares, reader  # they need not be kept until the next have come
+                written.append(writing.submit(_write, case, predictor.card, volume, grey[:, 0], found, out))
+                del volume, grey, found, reader  # they need not be kept until the next have come
             while written and (written[0].done() or len(written) > writers):
                 yield written.popleft().result()
         while written:
@@ -107,25 +107,27 @@ def _write(
     card: ModelCard,
     volume: Volume,
     grey: NDArray[np.uint8],
-    mask: NDArray[np.uint8],
-    shares: NDArray[np.float32] | None,
+    found: Segmented,
     out: Output,
 ) -> Prediction | Failure:
     """Write a case's files beside, then move them: a mask's header last, since it names its data."""
-    mask = largest_parts(mask) if out.largest else mask
+    mask = largest_parts(found.mask) if out.largest else found.mask
     final = out.mask_of(case)
     ending = final.name[len(case.name) :]
     counts = np.bincount(mask.ravel(), minlength=1 + len(card.classes))[1:]
     voxels = {name: int(count) for name, count in zip(card.classes, counts, strict=True)}
+    spacing = volume.spacing if volume.spacing_known else None
+    made = Prediction(case.name, final, voxels, spacing, found.quality)
     try:
         with TemporaryDirectory(prefix=PART, dir=out.folder) as beside:
             part = Path(beside)
             write_volume(part / final.name, np.array([0, *card.labels], dtype=np.uint8)[mask], volume)
-            if shares is not None:
-                for name, share in zip(_file_names(card.classes), shares, strict=True):
+            if found.probabilities is not None:
+                for name, share in zip(_file_names(card.classes), found.probabilities, strict=True):
                     write_volume(part / f"{case.name}_{name}_probability{ending}", share, volume)
+            out.tell(part, made)
             if out.overlays:
-                _draw(part / f"{case.name}.png", case.name, card, volume, grey, mask)
+                _draw(part / f"{case.name}.png", made, volume, grey, mask, found.doubts)
             move_all(
                 sorted(part.iterdir(), key=lambda one: (one.name == final.name, one.suffix == ".mhd")), out.folder
             )
@@ -135,20 +137,26 @@ def _write(
         raise WriteFailed(final, error) from error
     except ValueError as error:  # what the format cannot hold; a disk that is full is no case's fault
         return Failure(case.name, str(error))
-    return Prediction(case.name, final, voxels, volume.spacing if volume.spacing_known else None)
+    return made
 
 
 def _draw(
-    path: Path, name: str, card: ModelCard, volume: Volume, grey: NDArray[np.uint8], mask: NDArray[np.uint8]
+    path: Path,
+    made: Prediction,
+    volume: Volume,
+    grey: NDArray[np.uint8],
+    mask: NDArray[np.uint8],
+    doubts: NDArray[np.uint8] | None,
 ) -> None:
     flip = upright(volume)
     overlay_sheet(
         path,
         np.flip(grey, flip),
         np.flip(mask, flip),
-        card.classes,
-        title=f"{name}: {len(mask)} slices",
+        list(made.voxels),
+        title=f"{made.name}: {len(mask)} slices",
         aspect=volume.spacing[1] / volume.spacing[2],
+        doubts=None if doubts is None else np.flip(doubts, flip),
     )
 
 
@@ -214,8 +222,8 @@ def predict(
                 else:
                     made.append(result)
                 each(result, len(left))
-        if crew.world.first and not failed:
-            output.close()
+        if crew.world.first:
+            output.close(finished=not failed)
     return Predictions(output.folder, tuple(made), tuple(failed), len(cases) - len(left))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from queue import SimpleQueue
@@ -36,12 +36,15 @@ class Lanes:
         self.networks = [first, *(copy.deepcopy(first, dict(tensors)) for _ in range(1, self.count))]
         self._process: int | None = None
 
-    def __call__(self, images: Tensor, axes: Sequence[int]) -> Tensor:
+    def __call__(
+        self, images: Tensor, axes: Sequence[int], seen: Callable[[Sequence[Tensor]], None] = lambda answers: None
+    ) -> Tensor:
         """Probabilities ``[B, 1 + K, *space]``.
 
         Args:
             images: ``[B, C, *space]``.
             axes: to flip along.
+            seen: is shown each image's answers about all flips, before they are averaged.
         """
         if self._process != os.getpid():  # a fork has no threads
             self._process, self._threads = os.getpid(), _threads(self.count)
@@ -53,12 +56,12 @@ class Lanes:
         try:
             for image in images.split(1):
                 tasks += [self._threads.submit(self._answer, image, flip) for flip in flips]
-            return torch.cat(
-                [
-                    flip_mean([one.result() for one in tasks[n : n + len(flips)]])
-                    for n in range(0, len(tasks), len(flips))
-                ]
-            )
+            means = []
+            for first in range(0, len(tasks), len(flips)):
+                answers = [one.result() for one in tasks[first : first + len(flips)]]
+                seen(answers)
+                means.append(flip_mean(answers))
+            return torch.cat(means)
         finally:
             for task in tasks:
                 task.cancel()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ringfence.weak.inference.card import ModelCard
 from ringfence.weak.inference.model_file import model_at, read_model
 from ringfence.weak.inference.predictor import Predictor, segment
+from ringfence.weak.inference.quality import Quality
 from ringfence.weak.prepared.preprocessing import normalised
 from ringfence.weak.volumes import largest_parts
 
@@ -29,6 +30,7 @@ class Segmentation:
         classes: their names.
         labels: their values in the mask.
         spacing: millimetres between voxels, if they were given.
+        quality: how sure the model is of each class, and whether flips change its mind.
     """
 
     mask: NDArray[np.uint8]
@@ -36,6 +38,7 @@ class Segmentation:
     classes: tuple[str, ...]
     labels: tuple[int, ...]
     spacing: tuple[float, ...] | None = None
+    quality: Quality | None = None
 
     @property
     def voxels(self) -> dict[str, int]:
@@ -103,14 +106,15 @@ class Model:
                 f"image is an array of numbers; for a file such as {image} there is ringfence.weak.predict"
             )
         grey, single = self._grey(array)
-        mask, probabilities = segment(self.predictor, grey, keep=True)
-        assert probabilities is not None  # noqa: S101 - they are kept
-        mask = largest_parts(mask) if largest else mask
+        found = segment(self.predictor, grey, probabilities=True)
+        probabilities = found.probabilities
+        assert probabilities is not None  # noqa: S101 - they are wanted
+        mask = largest_parts(found.mask) if largest else found.mask
         labelled = np.array([0, *self.card.labels], dtype=np.uint8)[mask]
         if single:
             labelled, probabilities = labelled[0], probabilities[:, 0]
         steps = None if spacing is None else _checked_spacing(spacing, labelled.ndim)
-        return Segmentation(labelled, probabilities, self.card.classes, self.card.labels, steps)
+        return Segmentation(labelled, probabilities, self.card.classes, self.card.labels, steps, found.quality)
 
     def _grey(self, image: NDArray[Any]) -> tuple[NDArray[np.uint8], bool]:
         """In 0..255 ``[slices, channels, height, width]``; and whether it was a single slice."""

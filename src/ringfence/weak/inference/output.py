@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import html
+import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,14 +14,20 @@ from pathlib import Path
 from typing import Final
 
 from ringfence.documents import read_json
-from ringfence.files import remove, write_text
+from ringfence.files import read_text, remove, write_text
 from ringfence.folders import content, locked
-from ringfence.hints import one_line
+from ringfence.hints import csv_text, one_line, spreadsheet
 from ringfence.weak.inference.image_cases import ImageCase
+from ringfence.weak.inference.quality import Quality
 from ringfence.weak.volumes import volume_name
 
 UNFINISHED: Final = "unfinished.json"
 """Says what a folder of masks will hold."""
+TABLE: Final = "predictions.csv"
+"""Says what was found in each case, and how sure that is."""
+TOLD: Final = ".found"
+"""Ends the names of its parts, which are hidden: one for each case until the command ends."""
+COLUMNS: Final = ("case", "class", "voxels", "millilitres", "uncertainty", "flip_agreement")
 
 
 @dataclass(frozen=True)
@@ -31,21 +39,53 @@ class Prediction:
         file: its mask.
         voxels: of each class, by name.
         spacing: millimetres along z, y, x; None if the header does not know.
+        quality: how sure the model is of each class, and whether flips change its mind.
     """
 
     name: str
     file: Path
     voxels: dict[str, int]
     spacing: tuple[float, float, float] | None
+    quality: Quality
 
     @property
     def found(self) -> str:
-        """Voxels of each class, and millilitres where they are known."""
+        """Voxels of each class, and millilitres where they are known; then how sure the least sure class is."""
         parts = []
         for name, count in self.voxels.items():
-            volume = f" ({count * math.prod(self.spacing) / 1000:.1f} ml)" if self.spacing else ""
+            volume = f" ({self._millilitres(count):.1f} ml)" if self.spacing else ""
             parts.append(f"{name} {count:,} voxels{volume}" if count else f"{name}: nothing found")
-        return ", ".join(parts)
+        doubts = [
+            f"{what} {value:.2f}" + (f" ({name})" if len(self.voxels) > 1 else "")
+            for what, (value, name) in self._worst()
+        ]
+        return ", ".join(parts) + (f"; {', '.join(doubts)}" if doubts else "")
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """Of the table: a class each."""
+        columns = [self.quality.uncertainty, self.quality.flip_agreement or (math.nan,) * len(self.voxels)]
+        return [
+            (
+                spreadsheet(self.name),
+                spreadsheet(name),
+                count,
+                f"{self._millilitres(count):.6g}" if self.spacing else "",
+                *("" if math.isnan(value) else f"{value:.4f}" for value in numbers),
+            )
+            for (name, count), *numbers in zip(self.voxels.items(), *columns, strict=True)
+        ]
+
+    def _millilitres(self, count: int) -> float:
+        return count * math.prod(self.spacing or ()) / 1000.0
+
+    def _worst(self) -> Iterator[tuple[str, tuple[float, str]]]:
+        for what, values, worst in (
+            ("uncertainty", self.quality.uncertainty, max),
+            ("flips agree", self.quality.flip_agreement or (), min),
+        ):
+            known = [one for one in zip(values, self.voxels, strict=False) if not math.isnan(one[0])]
+            if known:
+                yield what, worst(known)
 
 
 @dataclass(frozen=True)
@@ -81,9 +121,20 @@ class Output:
             write_text(self.folder / UNFINISHED, json.dumps(dict(asked), indent=1) + "\n")
             yield
 
-    def close(self) -> None:
-        """Everything that was asked for is there."""
-        remove([self.folder / UNFINISHED])
+    def close(self, finished: bool = True) -> None:
+        """Make the folder's table of what cases told; and say if everything that was asked for is there."""
+        told = sorted(self.folder.glob(f".*{TOLD}"))
+        rows = {tuple(row[:2]): row for file in (self.folder / TABLE, *told) for row in _rows(file)}
+        if told:
+            by_case = sorted(rows.values(), key=lambda row: row[0])  # classes stay in their order
+            write_text(self.folder / TABLE, csv_text(COLUMNS, by_case))
+            remove(told)
+        if finished:
+            remove([self.folder / UNFINISHED])
+
+    def tell(self, beside: Path, made: Prediction) -> None:
+        """Write a case's part of the table, to be moved with its mask: whoever is killed has lost none."""
+        write_text(beside / f".{made.name}{TOLD}", csv_text(COLUMNS, made.rows()))
 
     def missing(self, cases: Iterable[ImageCase]) -> list[ImageCase]:
         """The cases whose masks are not there yet."""
@@ -149,3 +200,12 @@ class Predictions:
         rows = [(one.name, one.found) for one in self.made] + [(one.name, one.reason) for one in self.failed]
         cells = "".join(f"<tr><td>{html.escape(name)}</td><td>{html.escape(text)}</td></tr>" for name, text in rows)
         return f"<p>{html.escape(str(self.folder))}</p><table>{cells}</table>"
+
+
+def _rows(file: Path) -> list[list[str]]:
+    """Of a table that an earlier call left, or of a part of one; without what is none."""
+    try:
+        lines = list(csv.reader(io.StringIO(read_text(file), newline="")))
+    except (OSError, ValueError, csv.Error):
+        return []
+    return [line for line in lines[1:] if len(line) == len(COLUMNS)]

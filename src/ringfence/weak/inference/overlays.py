@@ -1,4 +1,4 @@
-"""A volume's slices on one sheet, with the mask tinted and outlined."""
+"""A volume's slices on one sheet, with the mask tinted and outlined, and where the model was unsure below."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ COLOURS: Final = (
 """Of the classes, in their order; then from the first again."""
 TINT: Final = 0.25
 """How much of a pixel is its class's colour: what is below stays visible."""
+HEAT: Final = ((0.0, 0.0, 0.0), (0.55, 0.0, 0.35), (1.0, 0.35, 0.1), (1.0, 0.9, 0.35), (1.0, 1.0, 1.0))
+"""Of doubts, evenly spaced from none to a coin toss."""
+SHADE: Final = 0.35
+"""How bright the image is below its doubts: enough to see where they are."""
 COLUMNS: Final = 6
 MOST: Final = 36
 """Slices on a sheet: of a longer volume, as many, evenly spaced."""
@@ -43,6 +47,7 @@ def overlay_sheet(
     *,
     title: str,
     aspect: float = 1.0,
+    doubts: NDArray[np.uint8] | None = None,
 ) -> None:
     """Draw slices of a volume into ``path``, numbered from 0.
 
@@ -53,6 +58,7 @@ def overlay_sheet(
         classes: names of the labels 1..K.
         title: stands above.
         aspect: how high a pixel is when its width is 1.
+        doubts: of each voxel, from 0 to 255: as a row of heat maps under each row of slices.
     """
     require("matplotlib", "drawing overlays", "plot")
     from matplotlib.figure import Figure
@@ -60,6 +66,8 @@ def overlay_sheet(
     slices = np.unique(np.linspace(0, len(image) - 1, min(len(image), MOST)).round().astype(int))
     tiles = tinted(image[slices], mask[slices], aspect)
     columns = min(COLUMNS, len(tiles))
+    if doubts is not None:
+        tiles = np.concatenate([tiles, heated(image[slices], doubts[slices], aspect)], axis=1)
     canvas, corners = _arranged(tiles, columns)
     height, width = canvas.shape[:2]
     figure = Figure(figsize=(width / DPI, (height + HEADER) / DPI), dpi=DPI, facecolor="black")
@@ -75,22 +83,43 @@ def overlay_sheet(
     words = one_line(title)  # names of files and classes: neither formulas nor what no font has
     figure.text(6 / width, where, words, fontsize=7, va="center", color="white", parse_math=False)
     if columns > 2:  # otherwise there is no room beside the title
-        _legend(figure, classes, width, where)
+        room = _legend(figure, classes, width, where)
+        if doubts is not None:
+            _heat_scale(figure, room, width, where)
     write_figure(path, figure, dpi=DPI, facecolor="black")
 
 
 def tinted(image: NDArray[np.uint8], mask: NDArray[np.uint8], aspect: float = 1.0) -> NDArray[np.float32]:
     """Slices as RGB in 0..1 of the sheet's width: each class tinted in its colour, and outlined."""
-    slices, height, width = image.shape
-    size = (max(1, round(TILE * aspect * height / width)), TILE)
+    size = _size(image, aspect)
     grey = _scaled(image, size, mode="bilinear", antialias=True).clamp_(0, 255) / 255.0
     labels = _scaled(mask, size, mode="nearest-exact").long()
-    highest = int(labels.max()) if slices else 0
+    highest = int(labels.max()) if len(image) else 0
     colours = torch.tensor([(0.0, 0.0, 0.0), *(COLOURS[k % len(COLOURS)] for k in range(highest))])
     colour, opacity = colours[labels], torch.where(labels > 0, TINT, 0.0)
     opacity[_edges(labels)] = 1.0
     picture: NDArray[np.float32] = torch.lerp(grey.unsqueeze(-1), colour, opacity.unsqueeze(-1)).numpy()
     return picture
+
+
+def heated(image: NDArray[np.uint8], doubts: NDArray[np.uint8], aspect: float = 1.0) -> NDArray[np.float32]:
+    """Slices as RGB in 0..1 of the sheet's width: the image in the dark, and doubts glowing over it."""
+    size = _size(image, aspect)
+    grey = _scaled(image, size, mode="bilinear", antialias=True).clamp_(0, 255) / 255.0
+    doubt = _scaled(doubts, size, mode="bilinear", antialias=True).clamp_(0, 255) / 255.0
+    place = doubt * (len(HEAT) - 1)
+    below = place.long().clamp_(max=len(HEAT) - 2)
+    colours = torch.tensor(HEAT)
+    colour = torch.lerp(colours[below], colours[below + 1], (place - below).unsqueeze(-1))
+    opacity = doubt.sqrt().unsqueeze(-1)  # what is little can be seen, too
+    picture: NDArray[np.float32] = torch.lerp(SHADE * grey.unsqueeze(-1), colour, opacity).numpy()
+    return picture
+
+
+def _size(image: NDArray[np.uint8], aspect: float) -> tuple[int, int]:
+    """Of a slice on the sheet."""
+    height, width = image.shape[1:]
+    return max(1, round(TILE * aspect * height / width)), TILE
 
 
 def _scaled(slices: NDArray[np.uint8], size: tuple[int, int], **how: Any) -> Tensor:
@@ -117,11 +146,25 @@ def _arranged(tiles: NDArray[np.float32], columns: int) -> tuple[NDArray[np.floa
     return sheet, corners
 
 
-def _legend(figure: Any, classes: Sequence[str], width: int, where: float) -> None:
-    """Classes in their colours, from the right."""
+def _legend(figure: Any, classes: Sequence[str], width: int, where: float) -> float:
+    """Classes in their colours, from the right; how far to the left they come."""
     right = width - 6.0
     for number in reversed(range(len(classes))):
         name, look = one_line(classes[number]), {"fontsize": 7, "va": "center", "ha": "right"}
         text = figure.text(right / width, where, name, parse_math=False, **look)
         text.set_color(COLOURS[number % len(COLOURS)])
         right -= 7.0 * len(name) + 16.0
+    return right
+
+
+def _heat_scale(figure: Any, right: float, width: int, where: float) -> None:
+    """What the colours of doubts mean, to the left of the classes."""
+    look = {"fontsize": 7, "va": "center", "ha": "right", "color": "white"}
+    figure.text(right / width, where, "coin toss", **look)
+    right -= 62.0
+    height = figure.get_figheight() * DPI
+    axes = figure.add_axes(((right - 60.0) / width, where - 5.0 / height, 60.0 / width, 10.0 / height))
+    steps = np.linspace(0, 255, 60).astype(np.uint8)[None, None]
+    axes.imshow(heated(np.zeros_like(steps), steps)[0, :1], aspect="auto")
+    axes.axis("off")
+    figure.text((right - 66.0) / width, where, "rows below: sure", **look)

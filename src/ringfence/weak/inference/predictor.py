@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -18,10 +19,11 @@ from ringfence.hints import first_line
 from ringfence.weak.inference.card import ModelCard
 from ringfence.weak.inference.footprint import FLOAT, affordable
 from ringfence.weak.inference.lanes import Lanes
+from ringfence.weak.inference.quality import Quality, QualityTally, doubt_of, likeliest
 from ringfence.weak.networks.build import Tempered
 from ringfence.weak.prepared.preprocessing import resized
 from ringfence.weak.tasks.samples import padded
-from ringfence.weak.training.flip_averaging import flip_averaged
+from ringfence.weak.training.flip_averaging import flip_mean, flips_along
 from ringfence.weak.training.settings import flip_axes
 
 SLICES, PATCHES = 16, 2
@@ -64,34 +66,43 @@ class Predictor:
             shape = (len(card.channels), *(card.preprocessing.size if card.patch is None else card.patch))
             lanes = affordable(network, shape, min(batch or cores, cores))  # a GPU has a memory of its own
             self.batch = batch or max(self.batch, lanes)
-            self._probabilities: Callable[[Tensor], Tensor] = partial(Lanes(network, lanes), axes=self._axes)
+            self._probabilities: Callable[..., Tensor] = partial(Lanes(network, lanes), axes=self._axes)
         else:
             network = network.to(self.device).eval()
-            self._probabilities = partial(flip_averaged, network, axes=self._axes)
+            self._probabilities = partial(_averaged, network, axes=self._axes)
 
     @torch.inference_mode()
-    def __call__(self, image: NDArray[np.uint8], size: tuple[int, int]) -> Iterator[Tensor]:
+    def __call__(
+        self,
+        image: NDArray[np.uint8],
+        size: tuple[int, int],
+        seen: Callable[[Sequence[Tensor]], None] = lambda answers: None,
+    ) -> Iterator[Tensor]:
         """Probabilities ``[some slices, 1 + K, *size]`` in the slices' order.
 
         Args:
             image: ``[slices, channels, height, width]`` at the model's size.
             size: height and width wanted.
+            seen: is shown the answers about slices or patches and all their flips, before they are averaged.
         """
-        for answer in self._slices(image) if self.card.patch is None else self._volume(image, self.card.patch):
+        one_by_one = self._slices(image, seen) if self.card.patch is None else self._volume(image, seen)
+        for answer in one_by_one:
             if not bool(answer.isfinite().all()):
                 raise ValueError("the network's answer is not finite: are the model's weights?")
             if answer.shape[-2:] != tuple(size):
                 answer = F.interpolate(answer, size, mode="bilinear", antialias=True)
             yield answer
 
-    def _slices(self, image: NDArray[np.uint8]) -> Iterator[Tensor]:
+    def _slices(self, image: NDArray[np.uint8], seen: Callable[[Sequence[Tensor]], None]) -> Iterator[Tensor]:
         for first in range(0, len(image), self.batch):
             some = torch.from_numpy(image[first : first + self.batch]).to(self.device)
-            yield self._answer(some.float() / 255.0)
+            yield self._answer(some.float() / 255.0, seen)
 
-    def _volume(self, image: NDArray[np.uint8], patch: tuple[int, int, int]) -> Iterator[Tensor]:
+    def _volume(self, image: NDArray[np.uint8], seen: Callable[[Sequence[Tensor]], None]) -> Iterator[Tensor]:
         from monai.inferers.utils import sliding_window_inference
 
+        patch = self.card.patch
+        assert patch is not None  # noqa: S101 - it is a model of volumes
         space = (len(image), *image.shape[2:])
         whole_space = [max(length, least) for length, least in zip(space, patch, strict=True)]
         maps = len(self.card.channels) + 2 + 2 * (1 + len(self.card.classes))  # images, weights, sums and means
@@ -104,7 +115,7 @@ class Predictor:
             padded(volume, whole_space),
             patch,
             self.batch,
-            self._answer,
+            partial(self._answer, seen=seen),
             overlap=OVERLAP,
             mode="gaussian",
             sw_device=self.device,
@@ -115,10 +126,10 @@ class Predictor:
         for some in whole.transpose(0, 1).split(SLICES):
             yield some.to(self.device)
 
-    def _answer(self, images: Tensor) -> Tensor:
+    def _answer(self, images: Tensor, seen: Callable[[Sequence[Tensor]], None]) -> Tensor:
         shape = list(images.shape[1:])
         try:
-            answer = self._probabilities(images)
+            answer = self._probabilities(images, seen=seen)
         except Exception as error:  # whatever the network raises, it does not take such images
             raise ValueError(f"the network cannot take images {shape}: {first_line(error)}") from error
         wanted = (len(images), 1 + len(self.card.classes), *images.shape[2:])
@@ -129,30 +140,62 @@ class Predictor:
         return answer
 
 
+def _averaged(
+    network: Callable[[Tensor], Tensor],
+    images: Tensor,
+    axes: Sequence[int],
+    seen: Callable[[Sequence[Tensor]], None],
+) -> Tensor:
+    """``flip_averaged``, and what it is the mean of is shown."""
+    answers = [network(images.flip(some)).softmax(dim=1).flip(some) for some in flips_along(axes)]
+    seen(answers)
+    return flip_mean(answers)
+
+
+@dataclass(frozen=True)
+class Segmented:
+    """A network's answer about a case.
+
+    Attributes:
+        mask: the likeliest class of each voxel, ``[z, y, x]``.
+        quality: what the answer says about itself.
+        probabilities: of the foreground classes, ``[K, z, y, x]``, if they were wanted.
+        doubts: of each voxel, from 0 (sure) to 255 (a coin toss), if they were wanted.
+    """
+
+    mask: NDArray[np.uint8]
+    quality: Quality
+    probabilities: NDArray[np.float32] | None = None
+    doubts: NDArray[np.uint8] | None = None
+
+
 def segment(
-    predictor: Predictor, grey: NDArray[np.uint8], *, keep: bool
-) -> tuple[NDArray[np.uint8], NDArray[np.float32] | None]:
-    """The likeliest class of each voxel and, if kept, probabilities of the foreground classes ``[K, z, y, x]``.
+    predictor: Predictor, grey: NDArray[np.uint8], *, probabilities: bool = False, doubts: bool = False
+) -> Segmented:
+    """The likeliest class of each voxel, and what is wanted besides.
 
     Args:
         predictor: of the model.
         grey: normalised images ``[slices, channels, height, width]``, at their own size.
-        keep: whether probabilities are wanted.
+        probabilities: whether they are wanted.
+        doubts: whether they are wanted.
     """
     depth, channels, height, width = grey.shape
-    size = predictor.card.preprocessing.size
+    size, classes = predictor.card.preprocessing.size, len(predictor.card.classes)
     # images as floats before and after, and as bytes
     needed = depth * channels * (FLOAT * height * width + (FLOAT + 1) * size[0] * size[1])
     memory.check(needed, f"resizing {depth} slices to the model's {size[0]} × {size[1]}")
     mask = np.zeros((depth, height, width), dtype=np.uint8)
-    shares = None
-    if keep:
-        shares = np.zeros((len(predictor.card.classes), depth, height, width), dtype=np.float32)
-    done = 0
-    for answer in predictor(resized(grey, size), (height, width)):
-        here = slice(done, done + len(answer))
-        mask[here] = answer.argmax(dim=1).to(torch.uint8).cpu().numpy()
+    shares = np.zeros((classes, depth, height, width), dtype=np.float32) if probabilities else None
+    unsure = np.zeros_like(mask) if doubts else None
+    tally, done = QualityTally(classes), 0
+    for answer in predictor(resized(grey, size), (height, width), tally.compare):
+        here, labels = slice(done, done + len(answer)), likeliest(answer)
+        mask[here] = labels.to(torch.uint8).cpu().numpy()
+        tally.add(answer, labels)
         if shares is not None:
             shares[:, here] = answer[:, 1:].transpose(0, 1).cpu().numpy()
+        if unsure is not None:
+            unsure[here] = (255.0 * doubt_of(answer)).round_().to(torch.uint8).cpu().numpy()
         done = here.stop
-    return mask, shares
+    return Segmented(mask, tally.quality(), shares, unsure)

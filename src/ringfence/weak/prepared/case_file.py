@@ -60,10 +60,13 @@ def write_case(folder: Path, case: str, image: Bytes, mask: Bytes | None) -> Wri
         image: ``[slices, channels, height, width]``.
         mask: ``[slices, height, width]``, if it has one.
     """
-    arrays = {"image": image} | ({} if mask is None else {"mask": mask})
+    return write_npz(folder, case_file_name(case), {"image": image} | ({} if mask is None else {"mask": mask}))
+
+
+def write_npz(folder: Path, name: str, arrays: Mapping[str, Bytes]) -> Written:
+    """Write arrays as a file of this name, whole or not at all; not packed, so that parts can be read."""
     content = io.BytesIO()
     np.savez(content, **arrays)  # type: ignore[arg-type]
-    name = case_file_name(case)
     write_bytes(folder / name, content.getbuffer())
     return Written(name, checksum_of(content.getbuffer()))
 

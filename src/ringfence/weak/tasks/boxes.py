@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from ringfence.options import inside
-from ringfence.weak.annotations import read_boxes
+from ringfence.weak.annotations import BoxAnnotation, left_out, read_boxes
 from ringfence.weak.annotations.parsing import place_name
 from ringfence.weak.constraints.constraint import TaskFacts
+from ringfence.weak.constraints.odds import add_yardsticks
 from ringfence.weak.constraints.registry import make_constraints
 from ringfence.weak.constraints.strips import Strips
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet, read_prepared
+from ringfence.weak.tasks.labels import check_labels, lonely_classes
 from ringfence.weak.tasks.residence import streams
 from ringfence.weak.tasks.samples import Patch, Reader
 from ringfence.weak.tasks.settings import BoxDataSettings
@@ -52,6 +54,10 @@ def box_task(
         with inside(f"constraints.{name}: "):
             constraints[name] = one.ready(facts)
     boxes = None if data.boxes is None else read_boxes(data.boxes, prepared)
+    between = left_out(boxes or (), data.gap)
+    if boxes is not None:
+        boxes = [*boxes, *between]
+    odd = check_labels(boxes, constraints.values(), prepared, tight=data.margin == 0)
     judges = prepared.of("validation") or cases
     total = len(cases) + len(judges)
     reader = Reader(prepared, constraints, boxes, data.margin, data.smallest_part, lambda: each(total), streamed)
@@ -59,8 +65,9 @@ def box_task(
         train, validation = reader.slices(cases), reader.slices(judges)
     else:
         train, validation = reader.volumes(cases, patch), reader.tiles(judges, patch)
+    known = validation.targets if isinstance(validation, StreamedRows) else validation
+    add_yardsticks(train.targets if isinstance(train, StreamedRows) else train, known, constraints.values())
     if judges is cases:  # Dice on images trained on would be no Dice
-        known = validation.targets if isinstance(validation, StreamedRows) else validation
         known["case"] = torch.where(known["case"] < 0, known["case"], -1 - known["case"])
     _check_boxes(train, data, prepared, strips=any(isinstance(one, Strips) for one in constraints.values()))
     return Task(
@@ -74,6 +81,7 @@ def box_task(
         prepared.labels,
         names=sample_names(cases, volumes=patch is not None),
         workers=data.workers,
+        remarks=(*_remarks(between, cases, data.gap), *lonely_classes(train, cases, prepared.classes), *odd),
     )
 
 
@@ -103,11 +111,30 @@ def _check_boxes(
 ) -> None:
     """Refuse a set in which a class has no box at all, or in which no strip is left."""
     sides = train["box"][..., 1] - train["box"][..., 0]
-    boxed = (sides > 0).all(dim=-1).any(dim=2).any(dim=0)
+    there = (sides > 0).all(dim=-1)
+    boxed = there.any(dim=2).any(dim=0)
     absent = [name for name, there in zip(prepared.classes, boxed.tolist(), strict=True) if not there]
     if absent:
         raise ValueError(
             f"{prepared.path}: no training image has a box of {', '.join(absent)}: nothing to learn from"
         )
-    if strips and not bool((sides - 2 * train["margin"][:, None, None] > 0).any()):
+    if strips and not bool((there[..., None] & train["whole"]).any()):
+        raise ValueError(
+            f"{data.boxes}: its boxes are in 3-D, and need not touch the object in every slice: there is no strip "
+            "that must meet it. Train on volumes (--data.patch SLICES ROWS COLUMNS), or give boxes in slices"
+        )
+    if strips and not bool(((sides - 2 * train["margin"][:, None, None] > 0) & train["whole"]).any()):
         raise ValueError(f"data.margin {data.margin} leaves no strip across any box: make it smaller")
+
+
+def _remarks(between: Sequence[BoxAnnotation], cases: Sequence[Case], gap: int) -> tuple[str, ...]:
+    """How many boxes of the training cases nobody drew."""
+    names = {case.name for case in cases}
+    slices = {(one.case, one.slice, one.label) for one in between if one.case in names}
+    if not slices:
+        return ()
+    many = len(slices) > 1
+    return (
+        f"{len(slices)} slice{'s' * many} between two boxes of an object {'have' if many else 'has'} none: it is "
+        f"taken to be there, within the two (data.gap {gap}; 0: it is not there).",
+    )

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from ringfence.options import inside
 from ringfence.weak.annotations import BoxAnnotation
-from ringfence.weak.constraints.boxes import box_targets, moved_boxes
+from ringfence.weak.constraints.boxes import box_targets, compacted, moved_boxes
 from ringfence.weak.constraints.case import CaseSamples
 from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.motion import Motion
@@ -25,7 +25,7 @@ from ringfence.weak.tasks.windows import PIXELS, Size, StreamedRows, WindowReade
 
 Rows = dict[str, Tensor]
 Patch = Size
-OWN: Final = (*PIXELS, "volume_size", "index", "key", "rows", "ghost")
+OWN: Final = (*PIXELS, "volume_size", "aim", "index", "key", "rows", "ghost", "yardstick")
 """What samples and batches have of their own: no constraint may call a target so."""
 
 
@@ -60,6 +60,7 @@ class Reader:
     def volumes(self, cases: Sequence[Case], patch: Patch) -> Rows | StreamedRows:
         """A sample for each case, to cut patches from; ``volume_size`` is its size, or the patch's if that is more.
 
+        ``aim``, int64 ``[N, classes, objects, 3, 2]``, is a box in space for each object: patches are aimed at it.
         In memory all are filled up with zeros to the same number of slices; of those on the disk, only patches are
         read.
         """
@@ -82,9 +83,11 @@ class Reader:
 
         def moved(rows: Rows, start: Tensor) -> Rows:
             every = {name: tensor.expand(len(start), *tensor.shape[1:]) for name, tensor in rows.items()}
-            return every | moved_targets(every, self.constraints, Motion.crop(start, patch, patch))
+            every |= moved_targets(every, self.constraints, Motion.crop(start, patch, patch))
+            del every["aim"]
+            return every | compacted(every)
 
-        return self._read(cases, starts, self._windows(patch), PIXELS, moved)
+        return self._read(cases, starts, self._windows(patch), PIXELS[:3], moved)
 
     @cached_property
     def _annotated(self) -> dict[str, list[BoxAnnotation]]:
@@ -173,7 +176,9 @@ class Reader:
             self.smallest,
         )
         rows = {"case": _numbers(case, number, len(pixels))}
-        rows |= box_targets(samples)  # also where no constraint is about boxes: patches are aimed by them
+        rows |= box_targets(samples)  # also where no constraint is about boxes: pictures are chosen by them
+        if volume:
+            rows["aim"] = samples.object_boxes
         for name, one in self.constraints.items():
             with inside(f"constraints.{name}: "):
                 _add(rows, one.targets(samples), samples)

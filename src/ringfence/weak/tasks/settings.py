@@ -22,6 +22,9 @@ class BoxDataSettings:
     smallest_part: int = option(
         1, "pixels; from masks, every connected part of at least this size has a box of its own"
     )
+    gap: int = option(
+        2, "of boxes in slices from a file: slices that may be left out between two boxes of an object; 0: none"
+    )
     patch: list[int] | None = option(
         None, "train on volumes, in patches of this many slices, rows and columns; default: on slices"
     )
@@ -34,6 +37,7 @@ class BoxDataSettings:
         with inside("data."):
             whole_number("margin", self.margin, 0)
             whole_number("smallest_part", self.smallest_part)
+            whole_number("gap", self.gap, 0)
             whole_number("workers", self.workers, 0)
         if self.patch is not None and (len(self.patch) != 3 or min(self.patch) < 1):
             raise ValueError(f"data.patch is three numbers: slices, rows and columns; got {self.patch}")

@@ -38,6 +38,7 @@ class Task:
         bounded: every sample has every bound, so that nobody need look for those that are missing.
         names: of the samples to learn from, for messages; none if nobody named them.
         workers: processes that read samples ahead, if they are streamed.
+        remarks: what looks odd in the labels but may be right, a line each: said when training begins.
     """
 
     train: Mapping[str, Tensor]
@@ -51,6 +52,7 @@ class Task:
     bounded: bool = False
     names: tuple[str, ...] = ()
     workers: int = 0
+    remarks: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -61,6 +63,12 @@ class Task:
     def streamed(self) -> bool:
         """Whether images are read from the disk while training."""
         return isinstance(self.train, StreamedRows)
+
+    @property
+    def taught(self) -> bool:
+        """Whether the masks to learn from are a teacher's, with pixels that it is not sure of."""
+        names = self.train.names if isinstance(self.train, StreamedRows) else tuple(self.train)
+        return "unsure" in names
 
     def measure(self, unit: Unit) -> Measure:
         """The residuals of all constraints, measured in ``unit``."""

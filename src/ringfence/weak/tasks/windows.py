@@ -14,8 +14,10 @@ from torch import Tensor
 
 from ringfence.weak.prepared.case_file import CaseFile
 
-PIXELS: Final = ("image", "mask", "judged")
+PIXELS: Final = ("image", "mask", "judged", "unsure")
 """What a sample has of every pixel; the rest of it is small."""
+UNSURE: Final = 255
+"""The label, in a teacher's file, of pixels that nothing is taught about."""
 Size = tuple[int, int, int]
 
 
@@ -45,9 +47,14 @@ class Windows:
         }
         return {name: np.zeros(shapes[name], np.uint8) for name in names}
 
-    def samples(self, windows: Mapping[str, NDArray[np.uint8]]) -> dict[str, Tensor]:
-        """``image`` uint8 ``[N, channels, *space]``, ``mask`` bool ``[N, classes, *space]``, ``judged`` bool."""
+    def samples(self, windows: Mapping[str, NDArray[np.uint8]], *, unsure: bool = False) -> dict[str, Tensor]:
+        """``image`` uint8 ``[N, channels, *space]``, ``mask`` bool ``[N, classes, *space]``, ``judged`` bool.
+
+        With ``unsure``, that of the labels as well: bool ``[N, 1, *space]``, moved and cut as masks are.
+        """
         found = {name: torch.from_numpy(array) for name, array in windows.items()}
+        if unsure:
+            found["unsure"] = found["mask"].unsqueeze(1) == UNSURE
         if "image" in found:
             found["image"] = found["image"].transpose(1, 2)
         if "mask" in found:
@@ -55,14 +62,14 @@ class Windows:
             found["mask"] = found["mask"].unsqueeze(1) == labels
         if "judged" in found:
             found["judged"] = found["judged"] > 0
-        axis = {"image": 2, "mask": 2, "judged": 1}
+        axis = {"image": 2, "mask": 2, "judged": 1, "unsure": 2}
         if self.flat:
             found = {name: tensor.squeeze(axis[name]) for name, tensor in found.items()}
         return {name: tensor.contiguous() for name, tensor in found.items()}
 
     def bytes_of(self, rows: int, names: Sequence[str] = PIXELS[:2]) -> int:
         """What so many samples take in memory."""
-        planes = {"image": self.channels, "mask": self.classes, "judged": 1}
+        planes = {"image": self.channels, "mask": self.classes, "judged": 1, "unsure": 1}
         return rows * math.prod(self.size) * sum(planes[name] for name in names)
 
 
@@ -83,10 +90,12 @@ class WindowReader:
     Attributes:
         files: of the cases, all found to be the manifest's.
         windows: how windows become samples.
+        teachers: files of a teacher's labels, which take the masks' place; none where nobody taught.
     """
 
     files: Sequence[CaseFile]
     windows: Windows
+    teachers: Sequence[CaseFile] = ()
 
     def read(self, places: Sequence[Sequence[int]], names: Sequence[str]) -> dict[str, Tensor]:
         """The pixels of samples.
@@ -95,26 +104,33 @@ class WindowReader:
             places: for each sample its case, first slice, row and column.
             names: of what is wanted: those of ``PIXELS``.
         """
-        found = self.windows.empty(len(places), names)
+        found = self.windows.empty(len(places), [name for name in names if name != "unsure"])
         wanted: dict[int, dict[int, Sequence[int]]] = {}
         for row, (case, *start) in enumerate(places):
             wanted.setdefault(case, {})[row] = start
         for case, starts in wanted.items():  # a case's file is opened once
-            self._fill(self.files[case], starts, found)
-        return self.windows.samples(found)
+            self._fill(case, starts, found)
+        return self.windows.samples(found, unsure="unsure" in names)
 
     def _fill(
-        self, case: CaseFile, starts: Mapping[int, Sequence[int]], found: Mapping[str, NDArray[np.uint8]]
+        self, number: int, starts: Mapping[int, Sequence[int]], found: Mapping[str, NDArray[np.uint8]]
     ) -> None:
         """Read a case's windows: those of these rows, from these starts on."""
-        stored = [name for name in ("image", "mask") if name in found and name in case.shapes]
-        with case.open() as file:
+        case = self.files[number]
+        sources: list[tuple[CaseFile, tuple[str, ...]]] = [(case, ("image", "mask"))]
+        if self.teachers:
+            sources = [(case, ("image",)), (self.teachers[number], ("mask",))]
+        for source, names in sources:
+            stored = [name for name in names if name in found and name in source.shapes]
+            if stored:
+                with source.open() as file:
+                    for row, (first, top, left) in starts.items():
+                        for name in stored:
+                            source.fill(file, name, (first, top, left), found[name][row])
+        if "judged" in found:
             for row, (first, top, left) in starts.items():
-                for name in stored:
-                    case.fill(file, name, (first, top, left), found[name][row])
-                if "judged" in found:
-                    slices, *_, height, width = case.shapes["image"]
-                    found["judged"][row, : slices - first, : height - top, : width - left] = 1
+                slices, *_, height, width = case.shapes["image"]
+                found["judged"][row, : slices - first, : height - top, : width - left] = 1
 
 
 class StreamedRows(Mapping[str, Tensor]):
@@ -144,7 +160,7 @@ class StreamedRows(Mapping[str, Tensor]):
         return len(self.targets)
 
     def pixels(self, numbers: Tensor, names: Sequence[str] | None = None) -> dict[str, Tensor]:
-        """``image``, ``mask`` (and ``judged``) of these samples, read now."""
+        """``image``, ``mask`` (and ``judged``, ``unsure``) of these samples, read now."""
         return self.reader.read(self.places[numbers].tolist(), self.names if names is None else names)
 
     @property

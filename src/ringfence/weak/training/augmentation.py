@@ -61,13 +61,18 @@ def _augmented(batch: Batch, constraints: Mapping[str, Constraint], settings: Au
     draws = uniform(key, 3 * axes + 4)
     scale = 1.0 + settings.scale * (2.0 * draws[:, :axes] - 1.0)
     shift = settings.shift * (2.0 * draws[:, axes : 2 * axes] - 1.0)
+    if axes == 3:  # by whole slices: one between two would be a blend of both, with the boxes of one
+        depth = images.shape[2]
+        scale[:, 0], shift[:, 0] = 1.0, (shift[:, 0] * depth).round() / depth
     for axis in flip_axes(settings.flip):
         turned = draws[:, 2 * axes + axis] < 0.5
         scale[:, axis] = torch.where(turned, -scale[:, axis], scale[:, axis])
     varied = dict(batch)
     varied["image"] = varied_images(images, key, scale, shift, draws[:, 3 * axes :], settings)
-    if "mask" in batch:
-        varied["mask"] = moved_masks(batch["mask"], scale, shift)
+    planes = [name for name in ("mask", "unsure") if name in batch]
+    if planes:  # beyond the image's border is background: of that, everybody is sure
+        moved = moved_masks(torch.cat([batch[name] for name in planes], dim=1), scale, shift)
+        varied |= dict(zip(planes, moved.split([batch[name].shape[1] for name in planes], dim=1), strict=True))
     return varied | moved_targets(batch, constraints, Motion.resampled(scale, shift, images.shape[2:]))
 
 
@@ -99,7 +104,7 @@ def moved_masks(masks: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 def _moved(images: Tensor, scale: Tensor, shift: Tensor, mode: str) -> Tensor:
     """Sampled where x' came from: x = (x' - d) / s about the middle. Beyond the image there is nothing."""
     rows, axes = scale.shape
-    matrix = torch.zeros(rows, axes, axes + 1, device=images.device)
+    matrix = torch.zeros(rows, axes, axes + 1, device=images.device, dtype=torch.float32)  # as images, below
     # grid_sample counts from -1 to 1, and its axes from the last to the first
     for axis in range(axes):
         matrix[:, axes - 1 - axis, axes - 1 - axis] = 1.0 / scale[:, axis]

@@ -24,6 +24,7 @@ from ringfence.lightning import FenceCallback
 from ringfence.weak.networks.build import Tempered, build_network, fitted_arguments
 from ringfence.weak.ranks.world import World, from_all, met
 from ringfence.weak.tasks.task import Task
+from ringfence.weak.training.accelerator import choose_accelerator
 from ringfence.weak.training.augmentation import Augmentation
 from ringfence.weak.training.checkpoints.checkpoint import WholeCheckpoints
 from ringfence.weak.training.history import History
@@ -45,6 +46,8 @@ from ringfence.weak.training.together.batch_norm import norms_of_all_ranks
 from ringfence.weak.training.together.strategy import OwnSigterm, ddp
 
 ALONE: Final = World()
+TAUGHT_DICE: Final = 1.0
+"""How much Dice loss counts beside cross-entropy, where a teacher's labels are learnt."""
 
 
 class FitSettings(Protocol):
@@ -104,8 +107,8 @@ def make_module(settings: FitSettings, task: Task, method: str, seed: int) -> We
         fence,
         unit=own.unit if isinstance(own, ConstrainedSettings) else "pixels",
         augmentation=None if settings.augment is None else Augmentation.of(task, settings.augment),
-        supervised=fence is None,
-        dice_weight=getattr(own, "dice", 0.0),
+        supervised=fence is None or task.taught,
+        dice_weight=TAUGHT_DICE if task.taught else getattr(own, "dice", 0.0),
         flips=flip_axes(settings.augment.averaged if settings.augment else ()),
         temperatures=(own.temperature, own.final_temperature),
         optimiser=optimiser,
@@ -209,13 +212,6 @@ def ranks_norms(module: WeakSegmentation, world: World) -> Iterator[None]:
 def title(seed: int, method: str) -> str:
     """What a training is called in progress bars."""
     return f"seed {seed}, {method.replace('_', ' ')}"
-
-
-def choose_accelerator(device: str) -> Literal["cpu", "cuda"]:
-    """Where to train; refuses a GPU that is not there."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("training.device: a GPU was asked for (cuda), and torch sees none; use auto or cpu")
-    return "cuda" if device == "cuda" or (device == "auto" and torch.cuda.is_available()) else "cpu"
 
 
 def _precision(precision: str, accelerator: str) -> Literal["bf16-mixed", "32-true", "64-true"]:

@@ -16,6 +16,8 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
+from ringfence.weak.training.box_agreement import BoxAgreement
+
 
 class Dice(Metric):
     """2|P∩Y| / (|P| + |Y|) of the likeliest class P and the mask Y, mean over cases; two empty masks give 1.
@@ -83,6 +85,7 @@ MEASURES: Final[dict[str, Measure]] = {
         Measure("dice", "DSC", decimals, Dice),
         Measure("satisfaction", "satisfaction", percent),  # these two: ringfence.Monitor
         Measure("stability", "stability", percent),
+        Measure("box_iou", "box IoU", decimals, BoxAgreement),
     )
 }
 """By name, in the order of the table. A new one is added here."""

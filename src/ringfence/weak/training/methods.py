@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ringfence.methods import Method
     from ringfence.methods.base import Options
 
-Unit: TypeAlias = Literal["pixels", "relative"]
+Unit: TypeAlias = Literal["pixels", "relative", "odds"]
 SMALLEST: Final = 1e-6
 LARGEST: Final = 1e8
 """What t and γ never exceed: beyond it, float32 has no digits left for what they multiply."""
@@ -79,7 +79,10 @@ class ConstrainedSettings(MethodSettings):
     """What every method that enforces constraints has."""
 
     weights: dict[str, float] = option({}, "how much each constraint's term counts, by its name; default: 1")
-    unit: Unit = option("pixels", "what its residuals are measured in")
+    unit: Unit = option(
+        "pixels",
+        "what its residuals are measured in; odds: t² are the odds of being in a box that make a pixel foreground",
+    )
 
     def options(self, setup: Setup) -> Options:
         """What every fence of ours is made with."""

@@ -13,12 +13,10 @@ from typing import Any, TypeAlias
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MeanMetric
 
-from ringfence.barrier import computing_dtype
 from ringfence.methods import Method
 from ringfence.methods.dual import DualMethod
 from ringfence.monitor import Monitor
@@ -48,12 +46,12 @@ from ringfence.weak.training.gpu.graphs import plain
 from ringfence.weak.training.gpu.recording import SUPERVISED, Recording
 from ringfence.weak.training.loading.data import Batch
 from ringfence.weak.training.measures import MEASURES
+from ringfence.weak.training.supervision import supervised_loss
 from ringfence.weak.training.together.batch_norm import Ghost
 from ringfence.weak.training.together.global_batch import (
     GHOST,
     WHOLE,
     Portion,
-    dice_loss,
     first_rank,
     means_and_largest,
     scaled,
@@ -73,7 +71,8 @@ class WeakSegmentation(pl.LightningModule):
 
     Batches are dictionaries of tensors, from ``SegmentationData`` or your own loader: ``image`` (uint8, or floats
     in 0..1, ``[B, C, *space]``), ``index`` (which training images they are), the constraints' targets and,
-    for validation and full supervision, ``mask`` (bool ``[B, K, *space]``). Give the Trainer a
+    for validation and supervision, ``mask`` (bool ``[B, K, *space]``; where there is ``unsure``, bool
+    ``[B, 1, *space]``, its pixels teach nothing). Give the Trainer a
     ``ringfence.lightning.FenceCallback``, which steps the fence and logs satisfaction.
 
     Args:
@@ -192,12 +191,7 @@ class WeakSegmentation(pl.LightningModule):
         """Cross-entropy and Dice loss of this rank's share of a batch; 0 where masks are not used."""
         if not self.supervised:
             return torch.zeros((), device=logits.device)
-        labels = _labels(batch["mask"])
-        loss = scaled(F.cross_entropy(logits, labels), share.of_means)
-        if self._dice_weight:
-            found = dice_loss(logits.to(computing_dtype(logits.dtype)), labels, counts=not share.ghost)
-            loss = loss + scaled(self._dice_weight * found, share.of_common)
-        return loss
+        return supervised_loss(logits, batch, share, self._dice_weight)
 
     def validation_step(self, batch: Batch, number: int) -> None:
         """Whether the constraints hold and, where there are masks, what measures are made of."""
@@ -391,8 +385,3 @@ def _region(logits: Tensor, batch: Mapping[str, Tensor]) -> Region:
 
 def _warn(line: str) -> None:
     warnings.warn(line, stacklevel=3)
-
-
-def _labels(masks: Tensor) -> Tensor:
-    """The class of each pixel: 0 where no mask is."""
-    return torch.cat([~masks.any(dim=1, keepdim=True), masks], dim=1).long().argmax(dim=1)

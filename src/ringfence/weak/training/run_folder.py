@@ -69,6 +69,11 @@ class OneRun:
         return False
 
     @property
+    def result(self) -> dict[str, Any]:
+        """What it reached: its method, seed, epochs, and the last epoch's measures."""
+        return _result(self.path / RESULT)
+
+    @property
     def checkpoint(self) -> Path | None:
         """Where to go on from, if it began."""
         path = self.path / CHECKPOINT

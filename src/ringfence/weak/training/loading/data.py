@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
 import pytorch_lightning as pl
@@ -13,7 +14,7 @@ from torch.utils.data import Dataset
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.tasks.windows import PIXELS, StreamedRows, count_of, pixels_of
 from ringfence.weak.training.loading.loader import Plan
-from ringfence.weak.training.loading.patches import Batch, Patches
+from ringfence.weak.training.loading.patches import Batch, Patches, most_in_patch
 from ringfence.weak.training.loading.shards import Order
 from ringfence.weak.training.loading.streaming import StreamedBatches
 
@@ -95,12 +96,19 @@ class SegmentationData(pl.LightningDataModule):
     def train_dataloader(self) -> Batches | StreamedBatches:
         """The training set in a new order each epoch; without its masks, unless they are what it learns from."""
         order = self._order("train", self.batch_size, self.seed)
-        patches = Patches(self.task.space, self.task.constraints) if "volume_size" in self.task.train else None
+        patches = self._patches if "volume_size" in self.task.train else None
         if isinstance(self.task.train, StreamedRows):
-            return self._streamed("train", order, PIXELS[: 1 + self.masks], patches)
+            names = self.task.train.names if self.masks else PIXELS[:1]
+            return self._streamed("train", order, names, patches)
         empty: dict[str, Tensor] = {}
         rows = empty if self.numbers_only else self._near("train")
         return Batches(rows, order, patches=patches, device=self._device)
+
+    @cached_property
+    def _patches(self) -> Patches:
+        boxes = self.task.train.get("box")
+        most = None if boxes is None else most_in_patch(boxes, self.task.space[0])
+        return Patches(self.task.space, self.task.constraints, most)
 
     def val_dataloader(self) -> Batches | StreamedBatches:
         """The validation set."""
@@ -112,6 +120,8 @@ class SegmentationData(pl.LightningDataModule):
 
     def teardown(self, stage: str) -> None:
         """Let the processes go that read ahead; Lightning calls it at the end."""
+        for stream in self._streams.values():
+            stream.close()
         self._streams.clear()
 
     def resident(self, what: Part) -> Mapping[str, Tensor] | None:
@@ -148,7 +158,7 @@ class SegmentationData(pl.LightningDataModule):
         """Rows on the device if there is room for them; else where they are."""
         rows: Mapping[str, Tensor] = getattr(self.task, what)
         if what == "train" and not self.masks:
-            rows = {name: tensor for name, tensor in rows.items() if name != "mask"}
+            rows = {name: tensor for name, tensor in rows.items() if name not in ("mask", "unsure")}
         if self._device.type != "cuda":
             return rows
         if what not in self._placed:  # once, for what is placed takes from what is free

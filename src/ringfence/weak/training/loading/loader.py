@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ringfence.weak.training import draws
-from ringfence.weak.training.loading.patches import Batch, Patches
+from ringfence.weak.training.loading.patches import Batch, Patches, aims_of
 from ringfence.weak.training.loading.shards import Order, Share
 
 
@@ -34,8 +34,8 @@ class Plan:
         key = None if order.seed is None else draws.keys(order.seed, order.epoch(), index)
         if patches is None or key is None:
             return cls(index, key)
-        extent, boxes = targets["volume_size"].cpu()[index], targets.get("box")
-        return cls(index, key, patches.starts(key, extent, None if boxes is None else boxes.cpu()[index]))
+        extent, aims = targets["volume_size"].cpu()[index], aims_of(targets)
+        return cls(index, key, patches.starts(key, extent, None if aims is None else aims.cpu()[index]))
 
     def to(self, device: torch.device) -> Plan:
         """The same, there."""

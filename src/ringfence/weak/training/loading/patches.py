@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 import torch
 from torch import Tensor
 
+from ringfence.weak.constraints.boxes import compacted
 from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.motion import Motion
 from ringfence.weak.tasks.samples import moved_targets
@@ -22,15 +23,18 @@ AIMED: Final = 2 / 3
 
 @dataclass(frozen=True)
 class Patches:
-    """A window of each volume, two of three around a place within one of its boxes, if it has any.
+    """A window of each volume, two of three around a place within one of its objects' boxes, if it has any.
 
     Attributes:
         size: of a patch, along each axis.
         constraints: whose targets move with the images.
+        boxes: of a class that are in a patch at most (``most_in_patch``), the others being dropped; None keeps all.
+            The number is the same for every batch: multipliers have a place for each, and so do CUDA graphs.
     """
 
     size: Sequence[int]
     constraints: Mapping[str, Constraint]
+    boxes: int | None = None
 
     def __call__(self, batch: Batch) -> Batch:
         """Patches of a batch of whole images, for loaders of one's own; ``SegmentationData`` has cut them already.
@@ -45,7 +49,8 @@ class Patches:
             if "volume_size" in batch
             else torch.tensor(images.shape[2:]).expand(rows, -1)
         )
-        start = self.starts(key, extent, batch["box"].cpu() if "box" in batch else None).to(device)
+        aims = aims_of(batch)
+        start = self.starts(key, extent, None if aims is None else aims.cpu()).to(device)
         index = torch.arange(rows, device=device)
         whole = [name for name in batch if name in PIXELS]
         pixels = {name: self.cut(batch[name], index, start) for name in whole}
@@ -93,5 +98,27 @@ class Patches:
         """A batch's targets as they are in its patches."""
         motion = Motion.crop(start, self.size, self.size)
         moved = {**targets, **moved_targets(targets, self.constraints, motion)}
-        moved.pop("volume_size", None)  # that of volumes
-        return moved
+        for name in ("volume_size", "aim"):  # those of volumes
+            moved.pop(name, None)
+        return moved if self.boxes is None else moved | compacted(moved, self.boxes)
+
+
+def aims_of(targets: Mapping[str, Tensor]) -> Tensor | None:
+    """The boxes at which patches are aimed: one for an object, however many slices it has a box in."""
+    return targets.get("aim", targets.get("box"))
+
+
+def most_in_patch(boxes: Tensor, depth: int) -> int:
+    """How many boxes of a class can be in one patch, at least 1.
+
+    Args:
+        boxes: int64 ``[N, K, objects, axes, 2]``, of the volumes.
+        depth: of a patch, along the first axis.
+    """
+    there = (boxes[..., 1] > boxes[..., 0]).all(dim=-1)
+    start, stop = boxes[..., 0, 0], boxes[..., 0, 1]
+    most = 1
+    for first in range(max(1, int(stop.max()) if stop.numel() else 1)):
+        inside = there & (start < first + depth) & (stop > first)
+        most = max(most, int(inside.sum(dim=-1).max()))
+    return most

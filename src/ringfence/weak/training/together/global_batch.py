@@ -99,7 +99,7 @@ def without_rows(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor[:0] for name, tensor in batch.items()}
 
 
-def dice_loss(logits: Tensor, labels: Tensor, counts: bool = True) -> Tensor:
+def dice_loss(logits: Tensor, labels: Tensor, counts: bool = True, sure: Tensor | None = None) -> Tensor:
     """1 - 2Σsy / (Σs + Σy), sums over all pixels of all ranks' rows, mean over classes but the background.
 
     The same on all ranks. Over all pixels: empty slices do not count as zero.
@@ -108,10 +108,13 @@ def dice_loss(logits: Tensor, labels: Tensor, counts: bool = True) -> Tensor:
         logits: ``[B, 1 + K, *space]``.
         labels: int64 ``[B, *space]``.
         counts: whether these rows do.
+        sure: bool ``[B, *space]``, the pixels that count; default: all of them.
     """
     axes = [axis for axis in range(logits.ndim) if axis != 1]
     s = logits.softmax(dim=1)[:, 1:]
     y = F.one_hot(labels, logits.shape[1]).movedim(-1, 1)[:, 1:].to(s.dtype)
+    if sure is not None:
+        s, y = s * sure.unsqueeze(1), y * sure.unsqueeze(1)
     sums = torch.stack([(s * y).sum(axes), s.sum(axes) + y.sum(axes)]) * float(counts)
     if met():
         sums = _Sum.apply(sums)  # type: ignore[no-untyped-call]

@@ -1,0 +1,81 @@
+"""Settings by plan: what `ringfence plan` prints, and `ringfence train` begins from if nothing is said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ringfence.weak.annotations import left_out, read_boxes
+from ringfence.weak.experiments.presets import from_preset
+from ringfence.weak.experiments.settings import TrainSettings
+from ringfence.weak.planning.fingerprint import read_fingerprint
+from ringfence.weak.planning.plan import Choice, Device, Plan, make_plan
+from ringfence.weak.prepared.prepared_set import read_prepared
+from ringfence.weak.tasks.settings import BoxDataSettings
+from ringfence.weak.training.accelerator import choose_accelerator
+
+PRESET = "boxes"
+"""What a plan changes."""
+
+
+def plan(data: BoxDataSettings | str | Path, device: str = "auto") -> Plan:
+    """Look at a prepared set, and derive every setting that follows from it; see docs/plan.md.
+
+    Args:
+        data: the folder of the set; or settings, where boxes are in a file.
+        device: auto, cpu or cuda: where it will be trained.
+    """
+    if not isinstance(data, BoxDataSettings):
+        data = BoxDataSettings(prepared=str(data))
+    if not data.prepared:
+        raise ValueError("data.prepared: which prepared set? Name the folder that `ringfence prepare` wrote")
+    prepared = read_prepared(data.prepared)
+    boxes = None
+    if data.boxes is not None:
+        boxes = read_boxes(data.boxes, prepared)
+        boxes = [*boxes, *left_out(boxes, data.gap)]
+    fingerprint = read_fingerprint(prepared, boxes, data.smallest_part)
+    accelerator: Device = choose_accelerator(device)
+    given = [Choice("data.prepared", data.prepared, "the set")]
+    if data.boxes is not None:
+        given.append(Choice("data.boxes", data.boxes, "its boxes"))
+    made = make_plan(fingerprint, accelerator)
+    return Plan(made.fingerprint, (*given, *made.choices), made.remarks)
+
+
+def planned(made: Plan, changes: Mapping[str, Any] | None = None) -> TrainSettings:
+    """The settings that a plan makes, with some of them changed: ``planned(plan(folder), {"seed": 1})``."""
+    return from_preset(TrainSettings, PRESET, {**made.changes, **(changes or {})})
+
+
+def as_yaml(made: Plan) -> str:
+    """The plan as a file for `ringfence train`: every setting with its reason as a comment."""
+    lines = [f"# {line}" for line in str(made).splitlines()[:1]]
+    lines += [f"# note: {remark}" for remark in made.remarks]
+    lines.append(f"preset: {PRESET}")
+    tree: dict[str, Any] = {}
+    for one in made.choices:
+        *groups, last = one.name.split(".")
+        inner = tree
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[last] = one
+    # in a file constraints are all that there are: those that the plan does not speak of are the preset's
+    asked = from_preset(TrainSettings, PRESET).constraints
+    tree["constraints"] = {name: tree["constraints"].get(name, settings) for name, settings in asked.items()}
+    return "\n".join([*lines, *_lines(tree, 0), ""])
+
+
+def _lines(tree: Mapping[str, Any], depth: int) -> list[str]:
+    lines = []
+    for name, value in tree.items():
+        begin = f"{'  ' * depth}{name}:"
+        if isinstance(value, Choice):
+            lines.append(f"{begin} {json.dumps(value.value)}  # {value.reason}")
+        elif value and any(isinstance(one, (Choice, dict)) for one in value.values()):
+            lines += [begin, *_lines(value, depth + 1)]
+        else:
+            lines.append(f"{begin} {json.dumps(value)}")
+    return lines

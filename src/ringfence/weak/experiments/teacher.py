@@ -1,0 +1,99 @@
+"""What trained models find in the training images, as labels for the next one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringfence import memory
+from ringfence.files import checksum
+from ringfence.weak.inference.footprint import FLOAT
+from ringfence.weak.inference.model_file import read_model
+from ringfence.weak.inference.predictor import Predictor
+from ringfence.weak.prepared.prepared_set import Case, PreparedSet
+from ringfence.weak.ranks.cases import Crew
+from ringfence.weak.ranks.world import World, from_all
+from ringfence.weak.tasks.task import Task
+from ringfence.weak.tasks.taught import LABELS, finish_labels, labels_about, write_labels
+from ringfence.weak.tasks.teaching import KnownOf, taught_labels
+from ringfence.weak.tasks.windows import UNSURE
+
+MOST_CLASSES: Final = UNSURE - 1
+"""With more, there is no byte left for what is unsure."""
+
+
+def teach(
+    models: Sequence[Path],
+    task: Task,
+    prepared: PreparedSet,
+    folder: Path,
+    *,
+    unsure: float,
+    device: str,
+    trust: str,
+    world: World,
+) -> dict[str, Any]:
+    """Write a teacher's labels of the training cases, unless they are there; of several ranks, each does some.
+
+    Args:
+        models: whose mean answer it is, averaged over flips as in validation.
+        task: of the prepared set, with what its labels say.
+        prepared: the set.
+        folder: where to.
+        unsure: of the pixels in each box, the share that is left out.
+        device: auto, cpu or cuda.
+        trust: the class path of the models' network: this training's own.
+        world: the ranks.
+
+    Returns:
+        What was written: how many pixels have a class (``labelled``), and how many none (``unsure``).
+    """
+    crew = Crew(1, world)
+    about = crew.from_first(
+        {"share": unsure, "models": [checksum(model) for model in models] if world.first else []}
+    )
+    there: dict[str, Any] = crew.from_first(labels_about(folder) or {} if world.first else {})
+    if any(there.get(name) != value for name, value in about.items()):
+        for model in models:
+            crew.check_sees(model)
+        crew.take_gpu()
+        predictors = [Predictor(*read_model(model, trust), device=device) for model in models]
+        cases = list(enumerate(prepared.of("train")))
+        mine = []
+        for number, case in cases[world.rank :: world.size]:
+            labels = _labels(predictors, task, number, case, prepared, unsure)
+            counts = int(((labels > 0) & (labels != UNSURE)).sum()), int((labels == UNSURE).sum())
+            mine.append((write_labels(folder, case, labels), counts))
+        every = [one for theirs in from_all(mine) for one in theirs]
+        labelled, left_out = (sum(counts) for counts in zip(*(counts for _, counts in every), strict=True))
+        there = about | {"labelled": labelled, "unsure": left_out}
+        if world.first:
+            finish_labels(folder, [written for written, _ in every], there)
+    crew.check_sees(folder / LABELS)
+    return there
+
+
+def _labels(
+    predictors: Sequence[Predictor], task: Task, number: int, case: Case, prepared: PreparedSet, unsure: float
+) -> NDArray[np.uint8]:
+    """``[slices, height, width]`` of a case, which is the set's number-th to train on."""
+    classes = 1 + len(prepared.classes)
+    shape = (case.shape[0], classes, *prepared.size)
+    memory.check(3 * FLOAT * math.prod(shape), f"labelling {case.title}")
+    image, _ = prepared.load(case)
+    mean: NDArray[np.float32] = np.zeros(shape, np.float32)
+    for predictor in predictors:
+        done = 0
+        for answer in predictor(image, prepared.size):
+            mean[done : done + len(answer)] += answer.float().cpu().numpy() / len(predictors)
+            done += len(answer)
+    if len(task.space) == 3:
+        return taught_labels(mean.transpose(1, 0, 2, 3), KnownOf.of(task.train, number), unsure)
+    first = sum(before.shape[0] for before in prepared.of("train")[:number])
+    known = [KnownOf.of(task.train, first + row) for row in range(len(mean))]
+    return np.stack([taught_labels(one, its, unsure) for one, its in zip(mean, known, strict=True)])

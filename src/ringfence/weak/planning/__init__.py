@@ -1,0 +1,1 @@
+"""From a set's fingerprint to settings, each with its reason."""

@@ -1,0 +1,213 @@
+"""What a prepared set and its boxes are like, in a few numbers: all that a plan is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ringfence.weak.annotations import BoxAnnotation, boxes_from_masks, place_boxes
+from ringfence.weak.prepared.prepared_set import Case, PreparedSet
+
+Boxes: TypeAlias = NDArray[np.int64]
+WITHIN: Final = 0.95
+"""The fraction of a box that lies in another for it to count as being within it."""
+
+
+@dataclass(frozen=True)
+class ClassFacts:
+    """A class's boxes in the slices for training, in pixels of the prepared set.
+
+    Attributes:
+        name: of the class.
+        cases: in how many it is.
+        slices: in how many it is.
+        boxes: how many there are.
+        together: the most in one slice.
+        rows: heights of boxes: the 10th, 50th and 90th percentile.
+        columns: widths, likewise.
+        share: of all pixels of all slices, what lies in its boxes.
+        tight: how many boxes are drawn around what is in their own slice.
+    """
+
+    name: str
+    cases: int
+    slices: int
+    boxes: int
+    together: int
+    rows: tuple[float, float, float]
+    columns: tuple[float, float, float]
+    share: float
+    tight: int
+
+    @property
+    def side(self) -> float:
+        """The shorter of the median sides."""
+        return min(self.rows[1], self.columns[1])
+
+    @property
+    def longest(self) -> float:
+        """The longer of the sides that nine of ten boxes do not exceed."""
+        return max(self.rows[2], self.columns[2])
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """A set for training.
+
+    Attributes:
+        name: of the set.
+        cases: for training.
+        slices: of these.
+        depths: slices of a case: the fewest, the median and the most.
+        size: height and width of every slice.
+        channels: how many.
+        spacing: the median of millimetres between slices, rows and columns of the prepared set, where known.
+        uneven: the largest in-plane spacing of a case over the smallest, where known; 1 if all are alike.
+        classes: each class's boxes.
+        within: pairs of classes, and the fraction of the first's boxes that lie in one of the second's.
+        validated: cases for validation with a mask.
+    """
+
+    name: str
+    cases: int
+    slices: int
+    depths: tuple[int, int, int]
+    size: tuple[int, int]
+    channels: int
+    spacing: tuple[float, float, float] | None
+    uneven: float
+    classes: tuple[ClassFacts, ...]
+    within: dict[tuple[str, str], float]
+    validated: int
+
+    @property
+    def flatness(self) -> float | None:
+        """How many times as far slices are from each other as rows and columns."""
+        return None if self.spacing is None else self.spacing[0] / float(np.sqrt(self.spacing[1] * self.spacing[2]))
+
+    @property
+    def tight(self) -> bool:
+        """Whether any box is drawn around what is in its own slice."""
+        return any(one.tight for one in self.classes)
+
+
+def read_fingerprint(
+    prepared: PreparedSet,
+    boxes: Sequence[BoxAnnotation] | None = None,
+    smallest: int = 1,
+    each: Callable[[], None] = lambda: None,
+) -> Fingerprint:
+    """Look at the boxes of a set's cases for training: one case at a time.
+
+    Args:
+        prepared: the set.
+        boxes: from a file; default: taken from the masks.
+        smallest: pixels; smaller parts of a mask get no box.
+        each: called after every case.
+    """
+    cases = prepared.of("train")
+    if not cases:
+        raise ValueError(f"{prepared.path} has no case for training")
+    found = [*_placed(prepared, cases, boxes, smallest, each)]
+    spacings = [scaled for case in cases if (scaled := _spacing(case, prepared.size)) is not None]
+    in_plane = [float(np.sqrt(one[1] * one[2])) for one in spacings]
+    depths = sorted(case.shape[0] for case in cases)
+    return Fingerprint(
+        prepared.name,
+        len(cases),
+        sum(depths),
+        (depths[0], int(np.median(depths)), depths[-1]),
+        prepared.size,
+        len(prepared.channels),
+        tuple(np.median(spacings, axis=0).tolist()) if spacings else None,
+        max(in_plane) / min(in_plane) if in_plane else 1.0,
+        tuple(_facts(name, number, found, prepared.size) for number, name in enumerate(prepared.classes)),
+        _within(prepared.classes, found),
+        sum(case.masked for case in prepared.of("validation")),
+    )
+
+
+def _placed(
+    prepared: PreparedSet,
+    cases: Sequence[Case],
+    boxes: Sequence[BoxAnnotation] | None,
+    smallest: int,
+    each: Callable[[], None],
+) -> Iterator[tuple[Boxes, NDArray[np.bool_]]]:
+    """Boxes ``[slices, classes, objects, 2, 2]`` of each case, and which of them are tight."""
+    count = len(prepared.classes)
+    for case in cases:
+        if boxes is not None:
+            placed, whole = place_boxes(boxes, case, prepared.size, count)
+            yield placed, np.logical_and.reduce(whole, axis=-1)
+        else:
+            _, labels = prepared.load(case)
+            if labels is None:
+                raise ValueError(f"{case.title} has neither a mask nor a box: give boxes by --data.boxes FILE")
+            masks = torch.from_numpy(labels)[:, None] == torch.arange(1, 1 + count)[None, :, None, None]
+            taken = boxes_from_masks(masks, 0, smallest).numpy()
+            yield taken, np.ones(taken.shape[:3], dtype=bool)
+        each()
+
+
+def _facts(
+    name: str, number: int, found: Sequence[tuple[Boxes, NDArray[np.bool_]]], size: tuple[int, int]
+) -> ClassFacts:
+    sides = [one[:, number, :, :, 1] - one[:, number, :, :, 0] for one, _ in found]
+    there = [(one > 0).all(axis=-1) for one in sides]
+    every = np.concatenate([one[some] for one, some in zip(sides, there, strict=True)])
+    if not len(every):
+        raise ValueError(f"no training image has a box of {name}: nothing to learn from")
+    tight = sum(int((some & whole[:, number]).sum()) for some, (_, whole) in zip(there, found, strict=True))
+    rows, columns = np.percentile(every, (10, 50, 90), axis=0).T.tolist()
+    pixels = sum(len(one) for one in sides) * size[0] * size[1]
+    return ClassFacts(
+        name,
+        sum(bool(one.any()) for one in there),
+        sum(int(one.any(axis=-1).sum()) for one in there),
+        len(every),
+        max(int(one.sum(axis=-1).max()) for one in there),
+        tuple(rows),
+        tuple(columns),
+        float(every.prod(axis=-1).sum()) / pixels,
+        tight,
+    )
+
+
+def _within(
+    classes: Sequence[str], found: Sequence[tuple[Boxes, NDArray[np.bool_]]]
+) -> dict[tuple[str, str], float]:
+    """How often boxes of a class lie in those of another, for all pairs where they ever do."""
+    shares: dict[tuple[str, str], float] = {}
+    for inner, one in enumerate(classes):
+        for outer, other in enumerate(classes):
+            if inner == outer:
+                continue
+            lying = [_lies(boxes[:, inner], boxes[:, outer]) for boxes, _ in found]
+            there = sum(len(some) for some in lying)
+            if there and (inside := sum(int(some.sum()) for some in lying)):
+                shares[one, other] = inside / there
+    return shares
+
+
+def _lies(inner: Boxes, outer: Boxes) -> NDArray[np.bool_]:
+    """For each box ``[slices, objects, 2, 2]`` of a class, whether it lies in one of another's."""
+    area = (inner[..., 1] - inner[..., 0]).prod(axis=-1)
+    low = np.maximum(inner[:, :, None, :, 0], outer[:, None, :, :, 0])
+    high = np.minimum(inner[:, :, None, :, 1], outer[:, None, :, :, 1])
+    common = (high - low).clip(min=0).prod(axis=-1).max(axis=-1)
+    lies: NDArray[np.bool_] = (common >= WITHIN * area)[area > 0]
+    return lies
+
+
+def _spacing(case: Case, size: tuple[int, int]) -> tuple[float, float, float] | None:
+    """Millimetres between slices, rows and columns as they are in the prepared set."""
+    if case.spacing is None:
+        return None
+    depth, height, width = case.spacing
+    return depth, height * case.shape[1] / size[0], width * case.shape[2] / size[1]

@@ -1,0 +1,198 @@
+"""A plan: every setting that follows from a set's fingerprint, with the reason."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from ringfence.hints import one_line
+from ringfence.weak.planning.fingerprint import ClassFacts, Fingerprint
+
+ODDS: Final = (0.1, 9.0)
+"""Of being in the box, at which a pixel becomes foreground: in the first epoch, and in the last."""
+LINES: Final = 12
+"""As many strips go across an object."""
+LEAST: Final = 3.0
+"""Pixels along a side: what is smaller says little more than where it is."""
+OFTEN: Final = 0.8
+"""In this fraction of its boxes a class lies within another, for the plan to speak of it."""
+HALVINGS: Final = 16
+"""The network halves a side four times."""
+RATES: Final = {32: 5e-4, 16: 1e-3, 8: 2e-3}
+"""Learning rates by the network's width: those that the presets were found with."""
+SMALL: Final = 64 * 64
+"""Pixels of a slice, up to which a CPU trains a network of width 16."""
+VOXELS: Final = {"cuda": 128**3, "cpu": 32 * 64 * 64}
+"""Of a patch, at most."""
+
+Device = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One setting of a plan.
+
+    Attributes:
+        name: of the setting, dotted.
+        value: what it is set to.
+        reason: why, in a line.
+    """
+
+    name: str
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Settings for a set.
+
+    Attributes:
+        fingerprint: what it was made from.
+        choices: the settings.
+        remarks: what boxes cannot tell, and what looks odd.
+    """
+
+    fingerprint: Fingerprint
+    choices: tuple[Choice, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The settings by their dotted names."""
+        return {one.name: one.value for one in self.choices}
+
+    def __str__(self) -> str:
+        lines = [f"{one_line(self.fingerprint.name)}: {_about(self.fingerprint)}"]
+        for one in self.choices:
+            lines += [f"  {one.name}: {_shown(one.value)}", f"      {one.reason}"]
+        return "\n".join([*lines, *(f"  note: {remark}" for remark in self.remarks)])
+
+
+def make_plan(fingerprint: Fingerprint, device: Device) -> Plan:
+    """Every setting that follows from the fingerprint, for a GPU or a CPU."""
+    volumes = not fingerprint.tight
+    choices = [
+        *_space(fingerprint, device, volumes),
+        *_network(fingerprint, device, volumes),
+        *_barrier(fingerprint),
+    ]
+    return Plan(fingerprint, tuple(choices), tuple(_remarks(fingerprint)))
+
+
+def _space(found: Fingerprint, device: Device, volumes: bool) -> list[Choice]:
+    """Slices, or patches of volumes that are larger than the boxes."""
+    apart = found.flatness
+    known = "of unknown spacing" if apart is None else f"{apart:.1f} times as far apart as rows"
+    if not volumes:
+        return [Choice("data.patch", None, f"slices ({known}): each has boxes of its own, and they say most there")]
+    patch = _patch(found, VOXELS[device])
+    longest = max(one.longest for one in found.classes)
+    return [
+        Choice(
+            "data.patch",
+            patch,
+            f"volumes ({known}): boxes are in 3-D, and speak of whole objects alone; a patch is larger than "
+            f"nine of ten boxes ({longest:.0f} pixels) as far as {VOXELS[device]:,} voxels allow",
+        )
+    ]
+
+
+def _patch(found: Fingerprint, most: int) -> list[int]:
+    longest = max(one.longest for one in found.classes)
+    in_plane = [min(_up(side), _up(1.5 * longest)) for side in found.size]
+    depth = _up(found.depths[2])
+    while math.prod([depth, *in_plane]) > most and max(depth, *in_plane) > HALVINGS:
+        if depth >= max(in_plane):
+            depth -= HALVINGS
+        else:
+            in_plane = [side - HALVINGS if side == max(in_plane) else side for side in in_plane]
+    return [depth, *in_plane]
+
+
+def _up(length: float) -> int:
+    return max(1, math.ceil(length / HALVINGS)) * HALVINGS
+
+
+def _network(found: Fingerprint, device: Device, volumes: bool) -> list[Choice]:
+    pixels = found.size[0] * found.size[1]
+    width = 32 if device == "cuda" else 16 if pixels <= SMALL and not volumes else 8
+    features = [width, width, 2 * width, 4 * width, 8 * width, width]
+    arguments = {"features": features, "act": "relu", "norm": "batch", "upsample": "nontrainable"}
+    where = "a GPU" if device == "cuda" else "a CPU"
+    batch, steps = (2 if volumes else 16), (2800 if device == "cuda" else 800)
+    samples = found.cases if volumes else found.slices
+    epochs = math.ceil(steps / math.ceil(samples / batch))
+    return [
+        Choice("network.class_path", "monai.networks.nets.BasicUNet", "halves four times: sees 140 pixels around"),
+        Choice("network.init_args", arguments, f"as wide as {where} trains in minutes"),
+        Choice("training.lr", RATES[width], "the narrower the network, the larger"),
+        Choice(
+            "training.batch_size", batch, "volumes: as little as batch norms can do with" if volumes else "slices"
+        ),
+        Choice("training.steps", steps, f"about {epochs} epochs of {samples} samples"),
+        Choice("training.epochs", None, "as many as the steps take"),
+    ]
+
+
+def _barrier(found: Fingerprint) -> list[Choice]:
+    smallest = min(found.classes, key=lambda one: one.side)
+    width = max(1, round(smallest.side / LINES))
+    first, last = ODDS
+    return [
+        Choice(
+            "constraints.strips.width",
+            width,
+            f"a {LINES}th of the smallest class's side: {one_line(smallest.name)}, {smallest.side:.0f} pixels",
+        ),
+        Choice(
+            "log_barrier.unit", "odds", "t² are the odds of being in the box at which a pixel becomes foreground"
+        ),
+        Choice("log_barrier.weights", {}, "each object's own size weighs its strips"),
+        Choice("log_barrier.t", round(math.sqrt(first), 4), f"odds of {first:g} at first: boxes fill"),
+        Choice("log_barrier.mu", None, "to final_t"),
+        Choice("log_barrier.final_t", round(math.sqrt(last), 4), f"odds of {last:g} at last: corners are left out"),
+        Choice("full_supervision.dice", 1.0, "where masks are used: cross-entropy and Dice loss"),
+    ]
+
+
+def _remarks(found: Fingerprint) -> list[str]:
+    notes = [
+        f"nine of ten boxes of {one_line(one.name)} are at most {one.longest:.0f} pixels wide, half of them "
+        f"{one.side:.0f}: that says where it is, not what shape it has; prepare the set with larger "
+        "slices (--size) if the images are larger"
+        for one in found.classes
+        if one.side < LEAST
+    ]
+    notes += [
+        f"{one_line(inner)} lies within the boxes of {one_line(outer)} in {share:.0%} of its boxes: there both are "
+        "asked for, and only what they look like tells them apart. If one is always inside of the other, say so: "
+        f"--constraints.inclusion '{{inner: {one_line(inner)}, outer: {one_line(outer)}}}'"
+        for (inner, outer), share in found.within.items()
+        if share >= OFTEN
+    ]
+    if found.uneven > 1.5:
+        notes.append(
+            f"pixels of one case are {found.uneven:.1f} times as large as another's: resample the images to one "
+            "spacing, and prepare the set again"
+        )
+    if not found.validated:
+        notes.append("no case for validation has a mask: nothing here can be measured by Dice (docs/quality.md)")
+    return notes
+
+
+def _about(found: Fingerprint) -> str:
+    size = " × ".join(map(str, found.size))
+    each = "; ".join(_class(one) for one in found.classes)
+    return f"{found.cases} cases, {found.slices} slices of {size}, {found.channels} channels. {each}"
+
+
+def _class(one: ClassFacts) -> str:
+    return (
+        f"{one_line(one.name)}: {one.boxes} boxes in {one.slices} slices, {one.rows[1]:.0f} × {one.columns[1]:.0f}"
+    )
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value)

@@ -1,0 +1,31 @@
+"""What can be set about refinement. Needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ringfence.numbers import fraction, not_negative
+from ringfence.options import inside, option
+
+
+@dataclass(frozen=True)
+class RefinementSettings:
+    """What rounds of refinement (`--refine`) learn from."""
+
+    unsure: float = option(
+        0.2, "of the pixels in each box, the share that has no label: those that the teacher is least sure of"
+    )
+    teachers: Literal["all", "last"] = option(
+        "all", "whose mean answer gives the labels: the models of all rounds so far, or of the last one"
+    )
+    constraints: float = option(
+        0.1,
+        "how much constraints count beside labels, at the end of their schedule: at 1, one that is violated pulls "
+        "at a pixel as much as a wrong label does; 0: labels alone",
+    )
+
+    def __post_init__(self) -> None:
+        with inside("refinement."):
+            fraction("unsure", self.unsure)
+            not_negative("constraints", self.constraints)

@@ -1,0 +1,94 @@
+"""In the unit of odds, t² are the odds of being in the box at which a pixel becomes foreground: at every size."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ringfence as rf
+from ringfence.segmentation import Region
+from ringfence.weak.constraints.constraint import Constraint
+from ringfence.weak.constraints.odds import FILL, YARDSTICK, add_yardsticks, strip_pulls, yardstick_of
+from ringfence.weak.constraints.outside import Outside
+from ringfence.weak.constraints.slanted_strips import SlantedStrips
+from ringfence.weak.constraints.strips import Strips
+
+
+def samples(boxes: list[list[list[int]]], whole: bool = True) -> dict[str, torch.Tensor]:
+    """One class, an object a sample; ``[]`` is a sample without one."""
+    axes = len(next(one for one in boxes if one))
+    box = torch.tensor([one or [[0, 0]] * axes for one in boxes])[:, None, None]
+    return {
+        "box": box,
+        "whole": torch.full(box.shape[:-1], whole),
+        "margin": torch.zeros(len(box), axes, dtype=torch.int64),
+    }
+
+
+@settings(deadline=None)
+@given(
+    lines=st.integers(2, 6),
+    width=st.integers(1, 4),
+    columns=st.integers(2, 6),
+    odds=st.floats(0.1, 9.0),
+)
+def test_pull_and_push_balance_at_the_odds(lines: int, width: int, columns: int, odds: float) -> None:
+    """A box that is filled as an ellipse fills it, evenly: d loss / d s inside and outside, by autograd."""
+    height, breadth = lines * width, columns * width
+    if FILL * min(height, breadth) < 1.6:
+        return  # strips that hold no more than they must
+    targets = samples([[[2, 2 + height], [1, 1 + breadth]]])
+    constraints: dict[str, Constraint] = {"strips": Strips(width), "outside": Outside()}
+    add_yardsticks(targets, samples([[[0, 1], [0, 1]]]), constraints.values())
+    s = torch.full((1, 1, height + 5, breadth + 4), 1e-3, dtype=torch.float64)
+    s[..., 2 : 2 + height, 1 : 1 + breadth] = FILL
+    s.requires_grad_(True)
+    logits = torch.cat([torch.zeros_like(s), (s / (1 - s)).log()], dim=1)
+    region = Region(logits)
+    fence = rf.LogBarrier(math.sqrt(odds), 1.0)
+    loss = fence(**{name: one.residual(region, targets, "odds") for name, one in constraints.items()})
+    (slope,) = torch.autograd.grad(loss, s)
+    inside, outside = slope[0, 0, 2 : 2 + height, 1 : 1 + breadth], slope[0, 0, 0]
+    assert torch.allclose(outside, outside[0].expand_as(outside))
+    assert torch.allclose(outside[0] / -inside, torch.tensor(odds, dtype=torch.float64), rtol=1e-4)
+
+
+def test_yardsticks_of_boxes_by_hand() -> None:
+    """An ellipse in 10 × 20, strips of 2: z = 2 (π/4 · 20 - 1) across rows, 2 (π/4 · 10 - 1) across columns."""
+    sides, whole = torch.tensor([[10.0, 20.0]]), torch.ones(1, 2, dtype=torch.bool)
+    across_rows, across_columns = 2 * (math.pi * 5 - 1), 2 * (math.pi * 2.5 - 1)
+    assert strip_pulls(sides, whole, 2).item() == pytest.approx(1 / across_rows + 1 / across_columns)
+    whole[0, 0] = False
+    assert strip_pulls(sides, whole, 2).item() == pytest.approx(1 / across_columns)
+    assert Strips(2).pulls(sides, whole) == strip_pulls(sides, whole, 2)
+    assert SlantedStrips([-30.0, 30.0], 2).pulls(sides, whole).item() == pytest.approx(2 / across_columns)
+
+
+def test_flat_boxes_of_volumes_have_the_yardstick_of_their_slices() -> None:
+    plane = samples([[[0, 10], [0, 20]]])
+    volume = samples([[[3, 4], [0, 10], [0, 20]]])
+    volume["whole"][..., 0] = False
+    made: list[Constraint] = [Strips(2)]
+    add_yardsticks(plane, dict(plane), made)
+    add_yardsticks(volume, dict(volume), made)
+    assert torch.equal(plane[YARDSTICK], volume[YARDSTICK])
+
+
+def test_samples_without_an_object_have_what_is_usual() -> None:
+    train, others = samples([[[0, 8], [0, 8]], [], [[0, 16], [0, 16]]]), samples([[], [[0, 8], [0, 8]]])
+    add_yardsticks(train, others, [Strips(2)])
+    small, usual, large = train[YARDSTICK][:, 0].tolist()
+    assert usual == pytest.approx((small + large) / 2)
+    assert others[YARDSTICK][:, 0].tolist() == pytest.approx([usual, small])
+
+
+def test_without_strips_a_yardstick_is_a_pixel() -> None:
+    train = samples([[[0, 8], [0, 8]]], whole=False)
+    add_yardsticks(train, dict(train), [Strips(2), Outside()])
+    assert train[YARDSTICK].item() == 1.0
+    with pytest.raises(ValueError, match="unit 'odds' is for boxes"):
+        yardstick_of(samples([[[0, 8], [0, 8]]]))

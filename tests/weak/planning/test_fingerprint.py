@@ -1,0 +1,66 @@
+"""What a fingerprint says, against loops over masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from prepared_sets import make_prepared
+from ringfence.weak.annotations import BoxAnnotation
+from ringfence.weak.planning.fingerprint import read_fingerprint
+
+
+def test_sides_counts_and_shares_are_those_of_the_masks(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path / "set", cases=4, shape=(6, 30, 40), classes=2, spacing=(3.0, 1.0, 1.0))
+    found = read_fingerprint(prepared)
+    masks = np.stack([prepared.load(case)[1] for case in prepared.of("train")])  # type: ignore[misc]
+    assert (found.cases, found.slices, found.depths) == (3, 18, (6, 6, 6))
+    assert found.spacing == pytest.approx((3.0, 1.0, 1.0))
+    assert found.flatness == pytest.approx(3.0)
+    for label, one in enumerate(found.classes, start=1):
+        sides = []
+        for plane in masks.reshape(-1, 30, 40) == label:
+            parts, _ = ndimage.label(plane, structure=np.ones((3, 3)))
+            sides += [
+                (rows.stop - rows.start, cols.stop - cols.start) for rows, cols in ndimage.find_objects(parts)
+            ]
+        assert one.boxes == one.tight == len(sides)
+        assert one.rows == pytest.approx(np.percentile([rows for rows, _ in sides], (10, 50, 90)))
+        assert one.columns == pytest.approx(np.percentile([columns for _, columns in sides], (10, 50, 90)))
+        assert one.share == pytest.approx(sum(rows * columns for rows, columns in sides) / (18 * 30 * 40))
+        assert one.cases == 3
+        assert one.slices == int((masks == label).any(axis=(2, 3)).sum())
+
+
+def test_boxes_of_a_file_are_read_without_masks(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path / "set", cases=3, shape=(4, 20, 20), masked=False)
+    names = [case.name for case in prepared.of("train")]
+    flat = [BoxAnnotation(name, 1, 1, (2, 4), (10, 16)) for name in names]
+    deep = [BoxAnnotation(name, None, 1, (0, 2, 4), (3, 10, 16)) for name in names]
+    assert read_fingerprint(prepared, flat).classes[0].rows == (8.0, 8.0, 8.0)
+    assert read_fingerprint(prepared, flat).tight
+    found = read_fingerprint(prepared, deep)
+    assert found.classes[0].slices == 3 * len(names)
+    assert not found.tight
+    with pytest.raises(ValueError, match="has neither a mask nor a box"):
+        read_fingerprint(prepared)
+
+
+def test_a_class_within_another_is_found(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path / "set", cases=2, shape=(4, 20, 20), classes=2, masked=False)
+    (case,) = prepared.of("train")
+    outer = [BoxAnnotation(case.name, number, 1, (2, 2), (18, 18)) for number in range(4)]
+    inner = [BoxAnnotation(case.name, number, 2, (5, 5), (10, 10)) for number in range(3)]
+    beside = BoxAnnotation(case.name, 3, 2, (0, 12), (6, 20))
+    found = read_fingerprint(prepared, [*outer, *inner, beside])
+    assert found.within == {("class 2", "class 1"): 0.75}
+
+
+def test_unknown_spacing_is_no_spacing(tmp_path: Path) -> None:
+    found = read_fingerprint(make_prepared(tmp_path / "set", spacing=None))
+    assert found.spacing is None
+    assert found.flatness is None
+    assert found.uneven == 1.0

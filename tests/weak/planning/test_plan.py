@@ -1,0 +1,99 @@
+"""From a fingerprint to settings: as a file, on the command line, and at every size of object."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prepared_sets import make_prepared
+from ringfence.cli import main
+from ringfence.documents import read_yaml
+from ringfence.weak.experiments.planned import as_yaml, plan, planned
+from ringfence.weak.experiments.presets import from_file
+from ringfence.weak.experiments.settings import TrainSettings
+from ringfence.weak.planning.fingerprint import ClassFacts, Fingerprint
+from ringfence.weak.planning.plan import HALVINGS, VOXELS, Device, make_plan
+
+
+def fingerprint(
+    side: float = 20.0, size: tuple[int, int] = (64, 64), depth: int = 12, tight: int = 9
+) -> Fingerprint:
+    sides = (side, side, side)
+    one = ClassFacts("object", 4, 9, 9, 1, sides, sides, 0.1, tight)
+    return Fingerprint("set", 5, 60, (depth, depth, depth), size, 1, (1.0, 1.0, 1.0), 1.0, (one,), {}, 1)
+
+
+def test_the_file_of_a_plan_gives_its_settings(tmp_path: Path) -> None:
+    made = plan(make_prepared(tmp_path / "set", classes=2).path, "cpu")
+    file = tmp_path / "plan.yaml"
+    file.write_text(as_yaml(made), encoding="utf-8")
+    assert from_file(TrainSettings, file) == planned(made)
+    assert all(f"# {one.reason}" in file.read_text(encoding="utf-8") for one in made.choices)
+    assert planned(made, {"seed": 3}).seed == 3
+
+
+@given(
+    side=st.floats(2, 200),
+    height=st.integers(16, 512),
+    depth=st.integers(1, 300),
+    device=st.sampled_from(sorted(VOXELS)),
+)
+def test_plans_are_settings_whatever_the_size(side: float, height: int, depth: int, device: Device) -> None:
+    found = fingerprint(min(side, height), (height, height), depth)
+    changes = make_plan(found, device).changes
+    assert changes["constraints.strips.width"] == max(1, round(min(side, height) / 12))
+    assert (changes["log_barrier.t"], changes["log_barrier.final_t"]) == (0.3162, 3.0)  # odds of 0.1 and 9
+    assert changes["data.patch"] is None
+
+
+@given(side=st.floats(2, 200), height=st.integers(16, 512), depth=st.integers(1, 300))
+def test_boxes_in_space_are_trained_on_in_patches(side: float, height: int, depth: int) -> None:
+    patch = make_plan(fingerprint(min(side, height), (height, height), depth, tight=0), "cpu").changes["data.patch"]
+    assert all(length % HALVINGS == 0 for length in patch)
+    assert patch[0] * patch[1] * patch[2] <= VOXELS["cpu"]
+    if side < 40 and depth <= 32:
+        assert min(patch[1:]) >= min(side, height)
+
+
+def test_what_boxes_cannot_tell_is_said() -> None:
+    odd = replace(
+        fingerprint(2.0), within={("core", "shell"): 0.9, ("shell", "core"): 0.1}, uneven=2.0, validated=0
+    )
+    small, nested, uneven, unjudged = make_plan(odd, "cpu").remarks
+    assert "not what shape it has" in small
+    assert "core lies within the boxes of shell in 90% of its boxes" in nested
+    assert "2.0 times as large" in uneven
+    assert "no case for validation has a mask" in unjudged
+    assert make_plan(fingerprint(), "cpu").remarks == ()
+
+
+def test_the_command_prints_writes_and_does_not_overwrite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepared, file = make_prepared(tmp_path / "set").path, tmp_path / "plan.yaml"
+    assert main(["plan", str(prepared), "--device", "cpu", "--out", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "constraints.strips.width: 1" in said
+    assert f"next: ringfence train {file}" in said
+    assert main(["plan", str(prepared), "--out", str(file)]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert main(["plan", str(tmp_path / "nothing")]) == 2
+
+
+def test_training_goes_by_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepared, out = make_prepared(tmp_path / "set").path, tmp_path / "run"
+    words = ["--data.prepared", str(prepared), "--training.device", "cpu", "--training.epochs", "1"]
+    assert (
+        main(["train", "plan", *words, "--out", str(out), "--network.init_args.features", "[2, 2, 2, 2, 2, 2]"])
+        == 0
+    )
+    assert "log_barrier.unit: odds" in capsys.readouterr().err
+    stored = read_yaml(out / "config.yaml")
+    assert stored["log_barrier"]["unit"] == "odds"
+    assert stored["log_barrier"]["final_t"] == 3.0
+    assert stored["training"]["epochs"] == 1
+    assert stored["constraints"]["strips"] == {"width": 1}
