@@ -2,7 +2,7 @@
 
     python benchmarks/generated_sets.py organs downloads/organs
 
-Writes a folder as nnU-Net v2 has them (``imagesTr``, ``dataset.json``) and ``boxes.csv``; ``labelsTr`` holds masks of
+Writes a folder as nnU-Net v2 has them (``imagesTr``, ``dataset.json``) and ``boxes.csv``; ``labelsTr`` has masks of
 the cases for validation alone (``--masks``: of all), so that training has nothing but boxes. ``imagesTs`` and
 ``labelsTs`` hold cases for a last test. The same seed gives the same voxels.
 """
