@@ -28,8 +28,8 @@ Kind = TypeVar("Kind", bound=ExperimentSettings)
 CLASSES: Final = ("network", "optimiser", "schedule")
 """Groups with a class_path and its init_args."""
 CONSTRAINTS: Final = "--constraints."
-PLAN, FILES = "plan", "boxes"
-"""Settings that follow from the set; and what they change."""
+PLAN: Final = "plan"
+"""In place of a preset: settings that follow from the set."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,22 @@ class Experiment(Generic[Kind]):
             preset_file(preset)  # says what there is, if there is none of that name
             raise ValueError(f"preset '{preset}' is not for {self.prog}; these are: {', '.join(self.presets)}")
         resume = str(given(arguments, "resume")).lower() == "true"
-        defaults = self._begun(given(arguments, "out")) if resume else self._defaults(preset, arguments)
+        if resume:
+            defaults = self._begun(given(arguments, "out"))
+        else:
+            defaults = self._planned(arguments) if preset == PLAN else from_preset(self.kind, preset)
+        options = self._options(defaults, arguments)
+        if (options.preset, options.resume) != (preset, resume):
+            raise ValueError(
+                "preset and resume can be set on the command line or in the file of --config, not deeper"
+            )
+        if options.out == "":
+            raise ValueError("--out needs the name of a folder")
+        folder = Path(options.out or f"runs/{self.folder}-{datetime.now():%Y%m%d-%H%M%S}")
+        return settings_from(self.kind, options), folder, resume
+
+    def _options(self, defaults: Kind, arguments: Sequence[str]) -> Any:
+        """All options, with defaults where the arguments say nothing."""
         for group in CLASSES:  # the arguments of one class are not those of another
             before = getattr(defaults, group)
             class_path = given(arguments, f"{group}.class_path")
@@ -88,28 +103,18 @@ class Experiment(Generic[Kind]):
         if changes and hasattr(defaults, "constraints"):
             words += ["--constraints", json.dumps(with_changes(_asked(arguments, defaults.constraints), changes))]
         asks = {"-h", "--help"} & set(words) and hasattr(defaults, "constraints")
-        options = parse(self._parser(defaults, constraints_in_words() if asks else ""), words)
-        if (options.preset, options.resume) != (preset, resume):
-            raise ValueError(
-                "preset and resume can be set on the command line or in the file of --config, not deeper"
-            )
-        if options.out == "":
-            raise ValueError("--out needs the name of a folder")
-        folder = Path(options.out or f"runs/{self.folder}-{datetime.now():%Y%m%d-%H%M%S}")
-        return settings_from(self.kind, options), folder, resume
+        return parse(self._parser(defaults, constraints_in_words() if asks else ""), words)
 
-    def _defaults(self, preset: str, arguments: Sequence[str]) -> Kind:
-        """What options begin from: a preset, or a plan for the set that they name."""
-        prepared, asks = given(arguments, "data.prepared"), {"-h", "--help"} & set(arguments)
-        if preset != PLAN or not prepared or asks:
-            return from_preset(self.kind, FILES if preset == PLAN else preset)
+    def _planned(self, arguments: Sequence[str]) -> Kind:
+        """What options begin from by plan: for the set, the boxes and the device that they name."""
         from ringfence.weak.experiments.planned import plan
-        from ringfence.weak.tasks.settings import BoxDataSettings
 
-        data = BoxDataSettings(prepared=str(prepared), boxes=given(arguments, "data.boxes"))
-        made = plan(data, str(given(arguments, "training.device") or "auto"))
+        begun = from_preset(self.kind, self.kind.preset)
+        words = [word for word in arguments if not word.startswith("--print_config")]  # which would end here
+        asked: Any = settings_from(self.kind, self._options(begun, words))
+        made = plan(asked.data, asked.training.device)
         self.tell(made)
-        return from_preset(self.kind, FILES, made.changes)
+        return begun.changed(made.changes)
 
     def _parser(self, defaults: Kind, more: str = "") -> ArgumentParser:
         description, epilog = " ".join(self.description.split()), " ".join([self.epilog, more])

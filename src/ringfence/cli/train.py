@@ -6,13 +6,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ringfence.cli import Interrupted
 from ringfence.cli.experiment import Experiment
 from ringfence.cli.quick_start import import_lightning
 from ringfence.extras import require
 from ringfence.weak.experiments.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from ringfence.weak.planning.plan import Plan
 
 TRAIN: Final = Experiment(
     "ringfence train",
@@ -28,8 +31,16 @@ TRAIN: Final = Experiment(
     ("boxes", "boxes-small", "plan", "promise12", "promise12-small"),
     "train",
     "[CONFIG] [options]",
-    lambda plan: print(plan, file=sys.stderr, flush=True),
+    lambda plan: _tell(plan),
 )
+
+
+def _tell(plan: Plan) -> None:
+    """Of several processes, the first says what is planned."""
+    from ringfence.weak.ranks.world import world_of_environment
+
+    if world_of_environment().first:
+        print(plan, file=sys.stderr, flush=True)
 
 
 def run(arguments: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import ringfence as rf
 from ringfence.segmentation import Region
+from ringfence.weak.constraints.box_size import BoxSize
 from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.odds import FILL, YARDSTICK, add_yardsticks, strip_pulls, yardstick_of
 from ringfence.weak.constraints.outside import Outside
@@ -92,3 +93,11 @@ def test_without_strips_a_yardstick_is_a_pixel() -> None:
     assert train[YARDSTICK].item() == 1.0
     with pytest.raises(ValueError, match="unit 'odds' is for boxes"):
         yardstick_of(samples([[[0, 8], [0, 8]]]))
+
+
+def test_a_boxs_size_is_measured_in_the_box() -> None:
+    """However many boxes there are, what is outside is not pushed away once more for each of them."""
+    targets = samples([[[0, 4], [0, 5]], [[0, 8], [0, 10]]])
+    region = Region(torch.zeros(2, 2, 12, 12, dtype=torch.float64))  # s = 1/2 everywhere: 72 pixels
+    found = BoxSize().residual(region, targets, "odds").f
+    assert found[:, 0, 0].tolist() == pytest.approx([(72 - 20) / 20, (72 - 80) / 80])

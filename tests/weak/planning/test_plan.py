@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from prepared_sets import make_prepared
 from ringfence.cli import main
-from ringfence.documents import read_yaml
+from ringfence.documents import parse_yaml, read_yaml
 from ringfence.weak.experiments.planned import as_yaml, plan, planned
 from ringfence.weak.experiments.presets import from_file
 from ringfence.weak.experiments.settings import TrainSettings
@@ -97,3 +97,15 @@ def test_training_goes_by_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture
     assert stored["log_barrier"]["final_t"] == 3.0
     assert stored["training"]["epochs"] == 1
     assert stored["constraints"]["strips"] == {"width": 1}
+
+
+def test_options_are_known_to_the_plan_and_win_over_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepared = make_prepared(tmp_path / "set").path
+    words = ["--data.prepared", str(prepared), "--training.device", "cpu", "--constraints.strips.width", "3"]
+    assert main(["train", "plan", *words, "--data.smallest_part", "100000"]) == 2
+    assert "no training image has a box" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["train", "plan", *words, "--print_config"])
+    said = parse_yaml(capsys.readouterr().out, "the printed config")
+    assert said["constraints"]["strips"] == {"width": 3}
+    assert said["log_barrier"]["unit"] == "odds"

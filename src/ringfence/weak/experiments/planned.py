@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ringfence.weak.annotations import left_out, read_boxes
 from ringfence.weak.experiments.presets import from_preset
@@ -16,7 +16,7 @@ from ringfence.weak.prepared.prepared_set import read_prepared
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.training.accelerator import choose_accelerator
 
-PRESET = "boxes"
+PRESET: Final = TrainSettings.preset
 """What a plan changes."""
 
 
