@@ -189,6 +189,19 @@ class Method(Admitting):
         """The numbers worth logging once an epoch."""
         return {}
 
+    # What a CUDA graph can record
+
+    def follow(self, device: torch.device | None) -> bool:
+        """Keep in tensors on ``device`` what steps change, so that a graph of ``term`` stays right; None ends that.
+
+        False where a call does more than its loss: what multipliers have seen is kept outside of graphs.
+        """
+        return False
+
+    def term(self, residuals: Mapping[str, Residual]) -> Tensor:
+        """The call's scalar, of residuals that a call has seen the like of; nothing is checked."""
+        return self._loss(Call(dict(residuals), None))
+
     # What a concrete method says
 
     @abstractmethod

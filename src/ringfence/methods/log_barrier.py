@@ -74,9 +74,11 @@ class LogBarrier(Method):
         return (self._schedule,)
 
     def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
-        t = self._schedule[name]
+        t = self._schedule.read(name)
         if residual.ragged:
             return torch.where(residual.present, log_barrier(residual.filled(-1.0), t), 0.0).sum()
+        if isinstance(t, Tensor):
+            return log_barrier(residual.f, t).sum()
         return summed(
             Phi(
                 lambda f: log_barrier(f, t).sum(),
@@ -85,6 +87,11 @@ class LogBarrier(Method):
             ),
             residual.f,
         )
+
+    def follow(self, device: torch.device | None) -> bool:
+        """See ``Method.follow``."""
+        self._schedule.follow(device)
+        return True
 
     def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
         return log_barrier_dual(residual.filled(-1.0), self._schedule[name])

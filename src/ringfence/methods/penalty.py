@@ -66,9 +66,11 @@ class Penalty(Method):
     # f = -inf, nothing constrained, costs nothing and has slope 0 by itself
 
     def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
-        strength = self._schedule[name]
+        strength = self._schedule.read(name)
         if self.power == 1:
             return strength * torch.relu(residual.f).sum()
+        if isinstance(strength, Tensor):
+            return strength * _square(torch.relu(residual.f))
         return summed(
             Phi(
                 lambda f: strength * _square(torch.relu(f)),
@@ -78,6 +80,11 @@ class Penalty(Method):
             ),
             residual.f,
         )
+
+    def follow(self, device: torch.device | None) -> bool:
+        """See ``Method.follow``."""
+        self._schedule.follow(device)
+        return True
 
     def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
         f, strength = residual.f, self._schedule[name]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+import torch
+from torch import Tensor
+
 from ringfence.methods.by_name import ByName
 from ringfence.numbers import positive_number
 
@@ -44,6 +47,21 @@ class Schedule:
         self.values: dict[str, float] = {
             key: self._at(key, 0) if callable(one) else float(one) for key, one in starts.items()
         }
+        self._tensors: dict[str, Tensor] = {}
+
+    def follow(self, device: torch.device | None) -> None:
+        """Keep the values in tensors on ``device`` as well, always the same ones: CUDA graphs read them anew.
+
+        None ends that.
+        """
+        self._tensors = {}
+        if device is not None:
+            self._tensors = {key: torch.tensor(value, device=device) for key, value in self.values.items()}
+
+    def read(self, name: str) -> float | Tensor:
+        """The value of a constraint: a tensor, where they are kept in tensors."""
+        key = name if self._by_name else ALL
+        return self._tensors.get(key, self.values[key])
 
     def __getitem__(self, name: str) -> float:
         return self.values[name if self._by_name else ALL]
@@ -60,6 +78,7 @@ class Schedule:
                 self.values[key] = self._at(key, steps)
             elif only is None or key in only or (key == ALL and only):
                 self.values[key] = min(self.values[key] * self.mu, self.limit)
+        self._tell()
 
     def check_names(self, names: Iterable[str]) -> None:
         """Raise unless this schedule speaks of exactly the constraints ``names``."""
@@ -76,6 +95,7 @@ class Schedule:
     def restore(self, numbers: Mapping[str, float]) -> None:
         """Take over a saved state's values."""
         self.values = {key: numbers[f"{self.name}.{key}" if key else self.name] for key in self.values}
+        self._tell()
 
     def __str__(self) -> str:
         now = ", ".join(f"{key}: {value:g}" for key, value in self.values.items() if key)
@@ -83,6 +103,10 @@ class Schedule:
         if self._functions:
             return f"{text} (a function of the step, at most {self.limit:g})"
         return text if self.mu == 1.0 else f"{text} (× {self.mu:g} per step, at most {self.limit:g})"
+
+    def _tell(self) -> None:
+        for key, tensor in self._tensors.items():
+            tensor.fill_(self.values[key])
 
     def _at(self, key: str, steps: int) -> float:
         what = f"{self.name} of '{key}'" if key else self.name

@@ -68,7 +68,7 @@ def losses(folder: Path, method: str, recorded: bool) -> list[float]:
         return [float(row["train_loss"]) for row in csv.DictReader(lines)]
 
 
-@pytest.mark.parametrize("method", ["log_barrier", "lagrangian", "full_supervision"])
+@pytest.mark.parametrize("method", ["log_barrier", "penalty", "lagrangian", "full_supervision"])
 def test_recorded_steps_train_as_plain_ones(tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples are gathered by their numbers, and augmented, within what is recorded; 20 images: the last batch has two."""
     monkeypatch.setattr(recording, "Graphed", Stand)

@@ -43,7 +43,7 @@ from ringfence.weak.training.divergence import (
 )
 from ringfence.weak.training.flip_averaging import flip_averaged
 from ringfence.weak.training.gpu.graphs import plain
-from ringfence.weak.training.gpu.recording import SUPERVISED, Recording
+from ringfence.weak.training.gpu.recording import SUPERVISED, TERM, Recording
 from ringfence.weak.training.loading.data import Batch
 from ringfence.weak.training.measures import MEASURES
 from ringfence.weak.training.supervision import supervised_loss
@@ -138,6 +138,7 @@ class WeakSegmentation(pl.LightningModule):
         self.measures = nn.ModuleDict({name: one.metric() for name, one in MEASURES.items() if one.metric})
         self.recording = Recording()
         self._pulls: dict[str, list[Tensor]] = {}
+        self._losses: list[Tensor] = []
 
     @classmethod
     def of(cls, task: Task, network: nn.Module, fence: Method | None, **options: Any) -> WeakSegmentation:
@@ -167,9 +168,9 @@ class WeakSegmentation(pl.LightningModule):
         batch, share = taken(batch, number, getattr(self._trainer, "accumulate_grad_batches", 1))
         self.ghost.here = share.ghost
         batch = self._varied(batch)
-        replayed = self.recording.replayed(batch)
+        replayed, term = self.recording.replayed(batch), None
         if replayed is not None:
-            supervised, residuals = replayed
+            supervised, term, residuals = replayed.supervised, replayed.term, replayed.residuals
             loss = supervised
         else:
             batch = self._made(batch)
@@ -180,9 +181,10 @@ class WeakSegmentation(pl.LightningModule):
         if self.fence is not None:
             weight = share.of_fence(self.fence, residuals)
             if not share.ghost:
-                loss = loss + scaled(self.fence(index=batch.get("index"), **residuals), weight)
-        self.train_loss.update(loss.detach())
+                term = self.fence(index=batch.get("index"), **residuals) if term is None else term
+                loss = loss + scaled(term, weight)
         values = torch.stack([loss.detach().float(), supervised.detach().float()])
+        self._losses.append(values[0])
         step = Step(self.current_epoch + 1, number + 1, values, batch, residuals)
         self._stop(None if share.ghost else self._watch.see(step))
         return loss
@@ -231,6 +233,8 @@ class WeakSegmentation(pl.LightningModule):
     def on_fit_end(self) -> None:
         """Let go of the graphs and their memory; whoever trains with the same data next gets whole batches."""
         self.recording = Recording()
+        if self.fence is not None:
+            self.fence.follow(None)
         if hasattr(data := getattr(self.trainer, "datamodule", None), "numbers_only"):
             data.numbers_only = False  # type: ignore[union-attr]
 
@@ -244,9 +248,11 @@ class WeakSegmentation(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Log the mean training loss: validation comes last in an epoch, before callbacks read what was logged."""
-        if self.trainer.sanity_checking or not self.train_loss.update_called:
+        if self.trainer.sanity_checking or not self._losses:
             return
         self._stop(self._watch.settle())
+        self.train_loss.update(torch.stack(self._losses))
+        self._losses = []
         loss = self.train_loss.compute()
         self.train_loss.reset()
         if not bool(loss.isfinite()):  # in float16 no single step was looked at
@@ -325,8 +331,8 @@ class WeakSegmentation(pl.LightningModule):
 
     def _varied(self, batch: Batch) -> Batch:
         """By somebody else's augmentation, which may do what no graph can record."""
-        ours = self.augmentation is None or isinstance(self.augmentation, Augmentation)
-        return batch if ours or self.augmentation is None else self.augmentation(batch)
+        own = self.augmentation
+        return batch if own is None or isinstance(own, Augmentation) else own(batch)
 
     def _made(self, batch: Mapping[str, Tensor]) -> Batch:
         """A batch as it is trained on: gathered, where it is of numbers alone, and augmented by our own."""
@@ -359,6 +365,10 @@ class WeakSegmentation(pl.LightningModule):
             made = self._made(batch)
             empty = torch.zeros(rows, 1 + self.classes, *made["image"].shape[2:], device=self.device)
             like = self.measure(_region(empty, made), made)
+            self.recording.with_term = self.fence.follow(self.device)
+            if self.recording.with_term:
+                with torch.no_grad():
+                    self.fence(index=batch.get("index"), **like)  # names and settings are looked at here, once
         dtype = torch.bfloat16 if "bf16" in str(self.trainer.precision) else None
         self.recording.record(self.network, self._values, samples, like, dtype)
 
@@ -366,8 +376,11 @@ class WeakSegmentation(pl.LightningModule):
         """What a step's loss is made of, by name: cross-entropy, and the residuals of each constraint."""
         made = self._made(batch)
         logits, residuals = self._measured(made)
-        supervised = {SUPERVISED: self._supervised_loss(logits, made, WHOLE)} if self.supervised else {}
-        return plain(residuals) | supervised
+        found = {SUPERVISED: self._supervised_loss(logits, made, WHOLE)} if self.supervised else {}
+        if self.fence is not None and self.recording.with_term:
+            found[TERM] = self.fence.term(residuals)
+            residuals = {name: replace(one, f=one.f.detach()) for name, one in residuals.items()}
+        return plain(residuals) | found
 
     def configure_optimizers(self) -> Any:
         """What the Trainer asks for: the optimiser, and its schedule if there is one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, final
 
 import torch
@@ -13,6 +14,23 @@ from ringfence.weak.training.gpu.graphs import Graphed, rewrapped
 
 SUPERVISED: Final = "cross-entropy"
 """Among the residuals of a recorded step: no constraint can be called so."""
+TERM: Final = "constraints' term"
+"""Likewise: what the fence makes of them, where a graph can record that."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a recorded step gave.
+
+    Attributes:
+        supervised: cross-entropy; 0 where masks are not used.
+        term: what the fence adds to it; None where it has to be called.
+        residuals: by name.
+    """
+
+    supervised: Tensor
+    term: Tensor | None
+    residuals: dict[str, Residual]
 
 
 @final
@@ -22,10 +40,12 @@ class Recording:
     Attributes:
         rows: all samples on the GPU, by name, from which batches of numbers alone are gathered; None where batches
             are whole.
+        with_term: whether what is recorded includes the fence's term.
     """
 
     def __init__(self) -> None:
         self.rows: Mapping[str, Tensor] | None = None
+        self.with_term = False
         self._graphs: list[Graphed] = []
         self._like: dict[str, Residual] = {}
 
@@ -55,11 +75,13 @@ class Recording:
             return dict(batch)
         return {name: tensor[batch["index"]] for name, tensor in self.rows.items()} | dict(batch)
 
-    def replayed(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Residual]] | None:
-        """Cross-entropy (0 where masks are not used) and residuals of a batch; None if none is like it."""
+    def replayed(self, batch: Mapping[str, Tensor]) -> Replayed | None:
+        """What a batch's loss is made of; None if no recorded one is like it."""
         graphed = next((one for one in self._graphs if one.fits(batch)), None)
         if graphed is None:
             return None
         found = graphed(batch)
-        nothing = torch.zeros((), device=next(iter(batch.values())).device)
-        return found.pop(SUPERVISED, nothing), rewrapped(found, self._like)
+        supervised, term = found.pop(SUPERVISED, None), found.pop(TERM, None)
+        if supervised is None:
+            supervised = torch.zeros((), device=next(iter(batch.values())).device)
+        return Replayed(supervised, term, rewrapped(found, self._like))
