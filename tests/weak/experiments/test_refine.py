@@ -27,7 +27,8 @@ from ringfence.weak.prepared.prepared_set import read_prepared
 from ringfence.weak.ranks.launch import launch
 from ringfence.weak.ranks.world import World
 from ringfence.weak.tasks.boxes import box_task
-from ringfence.weak.tasks.teaching import KnownOf, taught_labels
+from ringfence.weak.tasks.levels import usual_levels
+from ringfence.weak.tasks.teaching import KnownOf, levels_of, taught_labels
 from ringfence.weak.tasks.windows import UNSURE
 from ringfence.weak.training.divergence import Diverged
 from ringfence.weak.training.history import History
@@ -91,7 +92,9 @@ def test_teachers_are_the_mean_of_the_models_before_averaged_over_flips(folder: 
         answers += [one(x.flip(-1)).softmax(dim=1).flip(-1) for one in networks]
     mean = torch.stack(answers).mean(dim=0).numpy()
     stored = np.concatenate([np.load(teacher / case.file)["mask"] for case in prepared.of("train")])
-    expected = np.stack([taught_labels(p, KnownOf.of(task.train, row), 0.2) for row, p in enumerate(mean)])
+    known = [KnownOf.of(task.train, row) for row in range(len(mean))]
+    usual = usual_levels([one for p, its in zip(mean, known, strict=True) for one in levels_of(p, its)], 1)
+    expected = np.stack([taught_labels(p, its, 0.2, usual) for p, its in zip(mean, known, strict=True)])
     assert (stored != expected).mean() < 1e-3  # a batch's size changes the last bit
     said = json.loads((teacher / "labels.json").read_text())
     assert said["unsure"] == (stored == UNSURE).sum() > 0

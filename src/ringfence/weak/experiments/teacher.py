@@ -18,9 +18,10 @@ from ringfence.weak.inference.predictor import Predictor
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
 from ringfence.weak.ranks.cases import Crew
 from ringfence.weak.ranks.world import World, from_all
+from ringfence.weak.tasks.levels import usual_levels
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.tasks.taught import LABELS, finish_labels, labels_about, write_labels
-from ringfence.weak.tasks.teaching import KnownOf, taught_labels
+from ringfence.weak.tasks.teaching import KnownOf, levels_of, taught_labels
 from ringfence.weak.tasks.windows import UNSURE
 
 MOST_CLASSES: Final = UNSURE - 1
@@ -51,7 +52,8 @@ def teach(
         world: the ranks.
 
     Returns:
-        What was written: how many pixels have a class (``labelled``), and how many none (``unsure``).
+        What was written: how many pixels have a class (``labelled``), how many none (``unsure``), and the usual
+        ``levels`` of the classes.
     """
     crew = Crew(1, world)
     about = crew.from_first(
@@ -63,25 +65,35 @@ def teach(
             crew.check_sees(model)
         crew.take_gpu()
         predictors = [Predictor(*read_model(model, trust), device=device) for model in models]
-        cases = list(enumerate(prepared.of("train")))
+        cases = list(enumerate(prepared.of("train")))[world.rank :: world.size]
+        # answers of all cases may not fit into memory: they are asked for twice
+        found = [
+            level
+            for number, case in cases
+            for answer, known in _answers(predictors, task, number, case, prepared)
+            for level in levels_of(answer, known)
+        ]
+        usual = usual_levels((one for theirs in from_all(found) for one in theirs), len(prepared.classes))
         mine = []
-        for number, case in cases[world.rank :: world.size]:
-            labels = _labels(predictors, task, number, case, prepared, unsure)
+        for number, case in cases:
+            each = _answers(predictors, task, number, case, prepared)
+            labels = np.stack([taught_labels(answer, known, unsure, usual) for answer, known in each])
+            labels = labels.reshape(case.shape[0], *prepared.size)
             counts = int(((labels > 0) & (labels != UNSURE)).sum()), int((labels == UNSURE).sum())
             mine.append((write_labels(folder, case, labels), counts))
         every = [one for theirs in from_all(mine) for one in theirs]
         labelled, left_out = (sum(counts) for counts in zip(*(counts for _, counts in every), strict=True))
-        there = about | {"labelled": labelled, "unsure": left_out}
+        there = about | {"labelled": labelled, "unsure": left_out, "levels": usual}
         if world.first:
             finish_labels(folder, [written for written, _ in every], there)
     crew.check_sees(folder / LABELS)
     return there
 
 
-def _labels(
-    predictors: Sequence[Predictor], task: Task, number: int, case: Case, prepared: PreparedSet, unsure: float
-) -> NDArray[np.uint8]:
-    """``[slices, height, width]`` of a case, which is the set's number-th to train on."""
+def _answers(
+    predictors: Sequence[Predictor], task: Task, number: int, case: Case, prepared: PreparedSet
+) -> list[tuple[NDArray[np.float32], KnownOf]]:
+    """Probabilities and labels of each sample of a case: of its slices, or of the volume. It is the number-th."""
     classes = 1 + len(prepared.classes)
     shape = (case.shape[0], classes, *prepared.size)
     memory.check(3 * FLOAT * math.prod(shape), f"labelling {case.title}")
@@ -93,7 +105,6 @@ def _labels(
             mean[done : done + len(answer)] += answer.float().cpu().numpy() / len(predictors)
             done += len(answer)
     if len(task.space) == 3:
-        return taught_labels(mean.transpose(1, 0, 2, 3), KnownOf.of(task.train, number), unsure)
+        return [(mean.transpose(1, 0, 2, 3), KnownOf.of(task.train, number))]
     first = sum(before.shape[0] for before in prepared.of("train")[:number])
-    known = [KnownOf.of(task.train, first + row) for row in range(len(mean))]
-    return np.stack([taught_labels(one, its, unsure) for one, its in zip(mean, known, strict=True)])
+    return [(one, KnownOf.of(task.train, first + row)) for row, one in enumerate(mean)]

@@ -8,13 +8,16 @@
 A share of each box is left out, not all below some probability: a network that learnt from constraints says 0.6 of
 one class, and 0.99 of another, and is as right about both.
 
+Likeliest, that is, where the boxes' levels (``levels``) are taken as even: what is found touches its box's sides.
+
 Boxes are not doubted: a class is nowhere outside of its boxes; and a box in which it was not found is unsure as a
 whole, never background.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -25,6 +28,7 @@ from torch import Tensor
 
 from ringfence.extras import require
 from ringfence.segmentation.boxes import covered
+from ringfence.weak.tasks.levels import box_level, lead, settled_level
 from ringfence.weak.tasks.windows import UNSURE
 
 Labels: TypeAlias = NDArray[np.uint8]
@@ -67,22 +71,35 @@ class _Box:
     tight: Pixels
 
 
-def taught_labels(probabilities: NDArray[np.floating[Any]], known: KnownOf, unsure: float) -> Labels:
+def levels_of(probabilities: NDArray[np.floating[Any]], known: KnownOf) -> list[tuple[int, float]]:
+    """The class, from 1, and the level of each box of a sample that is tight."""
+    possible = _possible(probabilities, known)
+    found = []
+    for box in _boxes(known):
+        level = box_level(_lead(possible, box), box.tight, known.margin)
+        if level is not None:
+            found.append((box.label, level))
+    return found
+
+
+def taught_labels(
+    probabilities: NDArray[np.floating[Any]], known: KnownOf, unsure: float, usual: Sequence[float] | None = None
+) -> Labels:
     """Labels of one sample, uint8 ``[*space]``: 0 for background, k for the k-th class, ``UNSURE``.
 
     Args:
         probabilities: ``[1 + K, *space]``, of one teacher or the mean of several.
         known: what must hold.
         unsure: of the pixels of each box, the share that is left out.
+        usual: the usual level of each class; default: the likeliest class has the pixel, whether it touches the
+            sides of its box or not.
     """
     space = probabilities.shape[1:]
-    allowed = np.ones(probabilities.shape, np.bool_)
-    allowed[1:] = covered(torch.from_numpy(known.box)[None], torch.Size(space))[0].numpy()
-    possible = np.where(allowed, probabilities, 0.0)
+    possible, boxes, certain = _possible(probabilities, known), list(_boxes(known)), np.ones(space, np.bool_)
+    if usual is not None:
+        possible = _levelled(possible, boxes, known, usual)
     likeliest = possible.argmax(axis=0).astype(np.uint8)
-    likeliest[~allowed[1:].any(axis=0)] = 0
     second, first = np.partition(possible, -2, axis=0)[-2:]
-    boxes, certain = list(_boxes(known)), np.ones(space, np.bool_)
     for box in boxes:
         certain[box.place] &= _surest(first[box.place] - second[box.place], unsure)
     labels: Labels = np.where(certain & (likeliest == 0), 0, UNSURE).astype(np.uint8)
@@ -94,6 +111,33 @@ def taught_labels(probabilities: NDArray[np.floating[Any]], known: KnownOf, unsu
         if one > 0:
             labels[tuple(pixel)] = one - 1
     return labels
+
+
+def _possible(probabilities: NDArray[np.floating[Any]], known: KnownOf) -> NDArray[np.floating[Any]]:
+    """The probabilities of the classes that boxes allow; where there is no box, background is certain."""
+    inside = covered(torch.from_numpy(known.box)[None], torch.Size(probabilities.shape[1:]))[0].numpy()
+    background = np.where(inside.any(axis=0), probabilities[:1], 1.0)
+    return np.concatenate([background, np.where(inside, probabilities[1:], 0.0)])
+
+
+def _levelled(
+    possible: NDArray[np.floating[Any]], boxes: Sequence[_Box], known: KnownOf, usual: Sequence[float]
+) -> NDArray[np.floating[Any]]:
+    """With each class's probabilities divided by e^level in its boxes: 'likeliest' then means above the level."""
+    levelled: NDArray[np.floating[Any]] = possible.copy()
+    for box in boxes:
+        level = box_level(_lead(possible, box), box.tight, known.margin)
+        place: Any = (box.label, *box.place)
+        own = possible[place] * math.exp(-settled_level(level, box.label, usual))
+        # where boxes of a class overlap, the bolder one counts
+        first = levelled[place] == possible[place]
+        levelled[place] = np.where(first, own, np.maximum(own, levelled[place]))
+    return levelled
+
+
+def _lead(possible: NDArray[np.floating[Any]], box: _Box) -> NDArray[np.float32]:
+    place: Any = (slice(None), *box.place)
+    return lead(possible[place], box.label)
 
 
 def _boxes(known: KnownOf) -> Iterator[_Box]:
