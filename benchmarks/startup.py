@@ -43,8 +43,8 @@ def note():
 import ringfence.cli.quick_start as quick
 plain_import = quick.import_lightning
 
-def import_and_note(device):
-    plain_import(device)
+def import_and_note(device, what):
+    plain_import(device, what)
     note()
 
 import ringfence.cli.train as command

@@ -8,7 +8,7 @@ SCRIPT = """
 import sys
 from importlib.metadata import PackageNotFoundError
 from ringfence.cli import quick_start
-quick_start.import_lightning("cpu")
+quick_start.import_lightning("cpu", "this test")
 assert "pytorch_lightning" in sys.modules
 print("scipy.signal" in sys.modules, "transformers" in sys.modules)
 from lightning_utilities.core import imports

@@ -75,9 +75,9 @@ def run(arguments: Sequence[str]) -> str:
     if rest and not rest[0].startswith("-"):  # a preset, as `ringfence train` takes it
         rest[:1] = ["--preset", rest[0]]
     settings, folder, resume = TASKS[task].parsed(rest)
-    for package in ("pytorch_lightning", "torchmetrics", "monai", "rich", "matplotlib"):
+    import_lightning(settings.training.device, "ringfence compare")  # first: the others would import it slowly
+    for package in ("torchmetrics", "monai", "rich", "matplotlib"):
         require(package, "ringfence compare", "train")
-    import_lightning(settings.training.device)
     from ringfence.weak.experiments.compare import compare
     from ringfence.weak.ranks.world import world_of_environment
 

@@ -10,22 +10,25 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from typing import Any, Final
 
+from ringfence.extras import require
+
 UNUSED: Final = ("transformers", "torchvision", "torchaudio", "scipy", "nltk", "librosa", "onnxruntime")
 """What torchmetrics imports, where it is installed, for measures of texts, sounds and pictures; four seconds."""
 
 
-def import_lightning(device: str) -> None:
+def import_lightning(device: str, what: str) -> None:
     """Import what trains, in a process that does nothing else; a GPU is set up at the same time.
 
     Args:
         device: of ``training.device``.
+        what: needs it, for the message where it is not installed.
     """
     import torch
 
     if device != "cpu" and "WORLD_SIZE" not in os.environ and "SLURM_PROCID" not in os.environ:
         threading.Thread(target=_wake, args=(torch,), daemon=True).start()
     with _unseen(UNUSED):
-        import_module("pytorch_lightning")
+        require("pytorch_lightning", what, "train")
 
 
 def _wake(torch: Any) -> None:

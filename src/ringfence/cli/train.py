@@ -56,9 +56,9 @@ def run(arguments: Sequence[str]) -> str:
     elif not words:
         raise ValueError("train on what? `ringfence train --data.prepared FOLDER`; see --help")
     settings, folder, resume = TRAIN.parsed(words)
-    for package in ("pytorch_lightning", "torchmetrics", "monai", "rich"):
+    import_lightning(settings.training.device, "ringfence train")  # first: the others would import it slowly
+    for package in ("torchmetrics", "monai", "rich"):
         require(package, "ringfence train", "train")
-    import_lightning(settings.training.device)
     from ringfence.weak.experiments.train import train
     from ringfence.weak.networks.known import doubt
     from ringfence.weak.ranks.world import world_of_environment
