@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -40,7 +42,8 @@ class Graphed:
         wrapped = _Positional(network, measure, self._inputs)
         before = copy.deepcopy(network.state_dict())  # the warm-up runs would move batch statistics
         # autocast's cache would keep casts of the weights from outside of the graph
-        with torch.autocast("cuda", dtype=dtype, enabled=dtype is not None, cache_enabled=False):
+        autocast = torch.autocast("cuda", dtype=dtype, enabled=dtype is not None, cache_enabled=False)
+        with _undisturbed(), autocast:
             self._replay: Callable[..., Any] = torch.cuda.make_graphed_callables(wrapped, tuple(sample.values()))
         network.load_state_dict(before)
         self._outputs = wrapped.outputs
@@ -53,6 +56,19 @@ class Graphed:
         """What ``measure`` returns, valid until the next call."""
         results: tuple[Tensor, ...] = self._replay(*(batch[name] for name in self._inputs))
         return dict(zip(self._outputs, results, strict=True))
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Without the garbage collector: an event or a graph of a training before, let go of here, would break this one."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _Positional(nn.Module):
