@@ -33,7 +33,7 @@ def contact(p: Tensor, q: Tensor, axes: int) -> Tensor:
     total = p.new_zeros(p.shape[: p.ndim - axes])
     for axis in range(axes):
         step = tuple(int(other == axis) for other in range(axes))
-        (p_here, p_there), (q_here, q_there) = _pairs(p, step), _pairs(q, step)
+        (p_here, p_there), (q_here, q_there) = pairs(p, step), pairs(q, step)
         total = total + (p_here * q_there + p_there * q_here).flatten(-axes).sum(dim=-1)
     return total
 
@@ -53,19 +53,19 @@ def boundary_length(p: Tensor, axes: int) -> Tensor:
     _check_maps("p", p, axes)
     p = p.to(computing_dtype(p.dtype))
     total = p.new_zeros(p.shape[: p.ndim - axes])
-    for step in _directions(axes):
-        here, there = _pairs(p, step)
-        total = total + _weight(step) * (here - there).abs().flatten(-axes).sum(dim=-1)
+    for step in directions(axes):
+        here, there = pairs(p, step)
+        total = total + weight_of(step) * (here - there).abs().flatten(-axes).sum(dim=-1)
     return total
 
 
-def _directions(axes: int) -> list[tuple[int, ...]]:
+def directions(axes: int) -> list[tuple[int, ...]]:
     """One of each two opposite steps to a neighbour, by face, edge or corner: 1, 4 or 13 of them."""
     nowhere = (0,) * axes
     return [step for step in itertools.product((-1, 0, 1), repeat=axes) if step > nowhere]
 
 
-def _weight(step: tuple[int, ...]) -> float:
+def weight_of(step: tuple[int, ...]) -> float:
     taken = sum(map(abs, step))  # also the square of its length
     if len(step) == 1:
         return 1.0
@@ -74,7 +74,7 @@ def _weight(step: tuple[int, ...]) -> float:
     return (math.pi / 2 if len(step) == 2 else 2.0) * share / math.sqrt(taken)
 
 
-def _pairs(maps: Tensor, step: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def pairs(maps: Tensor, step: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """``maps`` at the pixels i and at the pixels i + step, for all i where both are within the image: two views."""
     here = there = maps
     for dimension, by in enumerate(step, start=maps.ndim - len(step)):

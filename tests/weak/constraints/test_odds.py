@@ -79,12 +79,14 @@ def test_flat_boxes_of_volumes_have_the_yardstick_of_their_slices() -> None:
     assert torch.equal(plane[YARDSTICK], volume[YARDSTICK])
 
 
-def test_samples_without_an_object_have_what_is_usual() -> None:
-    train, others = samples([[[0, 8], [0, 8]], [], [[0, 16], [0, 16]]]), samples([[], [[0, 8], [0, 8]]])
+def test_all_samples_have_the_yardstick_of_the_median_box() -> None:
+    """The tip of an object, two pixels wide, does not count a hundred times as much as the others."""
+    boxes: list[list[list[int]]] = [[[0, 2], [0, 2]], [[0, 12], [0, 12]], [], [[0, 16], [0, 16]]]
+    train, others = samples(boxes), samples([[], [[0, 8], [0, 8]]])
     add_yardsticks(train, others, [Strips(2)])
-    small, usual, large = train[YARDSTICK][:, 0].tolist()
-    assert usual == pytest.approx((small + large) / 2)
-    assert others[YARDSTICK][:, 0].tolist() == pytest.approx([usual, small])
+    usual = 1 / strip_pulls(torch.tensor([12.0, 12.0]), torch.ones(2, dtype=torch.bool), 2).item()
+    assert train[YARDSTICK][:, 0].tolist() == pytest.approx([usual] * 4)
+    assert others[YARDSTICK][:, 0].tolist() == pytest.approx([usual] * 2)
 
 
 def test_without_strips_a_yardstick_is_a_pixel() -> None:
@@ -95,9 +97,13 @@ def test_without_strips_a_yardstick_is_a_pixel() -> None:
         yardstick_of(samples([[[0, 8], [0, 8]]]))
 
 
-def test_a_boxs_size_is_measured_in_the_box() -> None:
-    """However many boxes there are, what is outside is not pushed away once more for each of them."""
+def test_box_sizes_push_together_as_what_is_outside_does() -> None:
+    """However many boxes a sample has: d/ds of the residuals' sum is 1/a at a pixel that is in no box."""
     targets = samples([[[0, 4], [0, 5]], [[0, 8], [0, 10]]])
+    targets["box"] = torch.cat([targets["box"], torch.zeros_like(targets["box"])], dim=2)
+    targets["box"][1, 0, 1] = torch.tensor([[9, 12], [0, 12]])
+    targets[YARDSTICK] = torch.tensor([[3.0], [3.0]], dtype=torch.float64)
     region = Region(torch.zeros(2, 2, 12, 12, dtype=torch.float64))  # s = 1/2 everywhere: 72 pixels
     found = BoxSize().residual(region, targets, "odds").f
-    assert found[:, 0, 0].tolist() == pytest.approx([(72 - 20) / 20, (72 - 80) / 80])
+    assert found[0, 0, 0].item() == pytest.approx((72 - 20) / 3)
+    assert found[1, 0].tolist() == pytest.approx([(72 - 18 - 80) / 6, (72 - 40 - 36) / 6])

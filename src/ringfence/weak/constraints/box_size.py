@@ -14,6 +14,7 @@ from ringfence.residuals import Residual, at_most, between
 from ringfence.segmentation import Region
 from ringfence.weak.constraints.boxes import OnBoxes, areas, as_drawn, contents, slice_contents
 from ringfence.weak.constraints.constraint import Targets, Unit
+from ringfence.weak.constraints.odds import yardstick_of
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class BoxSize(OnBoxes):
     """low·|b| <= V_b <= high·|b| for each box b, with V_b the mass that is in no other box: V if there is only one.
 
     In volumes V_b is that of the box's own slices: of a box one slice deep it is what it would be in 2-D. In
-    relative units it is a fraction of the boxes' pixels (of those in its slices); for odds, of its own.
+    relative units it is a fraction of the boxes' pixels (of those in its slices). For odds it is measured in the
+    class's yardstick; all boxes of a sample push together as what is outside does.
     """
 
     kind: ClassVar[str] = "box_size"
@@ -48,7 +50,8 @@ class BoxSize(OnBoxes):
             deep = region.axes == 3
             scale = slice_contents(boxes, area, region) if deep else contents(area, region).unsqueeze(-1)
         elif unit == "odds":
-            scale = area.clamp(min=1.0)  # in its yardstick, every box would push as what is outside does
+            several = (area > 0).sum(dim=-1, keepdim=True).clamp(min=1)
+            scale = yardstick_of(targets).unsqueeze(-1) * several
         sizes = region.sizes(boxes, slices=region.axes == 3)
         if self.low is None:
             return at_most(sizes, self.high * area, mask=some, scale=scale)

@@ -4,7 +4,7 @@ Strips pull at each pixel of a box with Σ 1/(t z), where z is what a strip hold
 outside of boxes is pushed away with t/a, where a is the unit that it is measured in. A network gives a pixel to the
 class if pull · P(in the box) > push · P(outside of it): if the odds of being in the box are above t²/(a Σ 1/z).
 With a = 1/Σ 1/z these odds are **t²**: at 0.1 the box fills, at 9 only what is surely in it stays, without corners.
-This a is the yardstick of an object. Its z are those of an ellipse that fills the box.
+This a is the yardstick of a class: that of its median box, with the z of an ellipse that fills it.
 """
 
 from __future__ import annotations
@@ -44,25 +44,28 @@ def strip_pulls(sides: Tensor, whole: Tensor, width: int) -> Tensor:
 
 
 def yardsticks(targets: Targets, constraints: Iterable[Constraint]) -> Tensor:
-    """a = 1/Σ 1/z, the mean over the objects of a class in a sample: ``[N, K]``, NaN where nothing pulls."""
+    """a = 1/Σ 1/z, the median over all boxes of a class: ``[K]``, NaN where nothing pulls.
+
+    Not each box's own: what is outside would count a hundred times as much in a slice that has but a tip of an
+    object, and the network would rather find nothing at all.
+    """
     sides = (targets["box"][..., 1] - targets["box"][..., 0]).float()
     there = (sides > 0).all(dim=-1)
     pulls = torch.zeros_like(sides[..., 0])
     for one in constraints:
         pulls = pulls + one.pulls(sides.clamp(min=1.0), targets["whole"])
-    return torch.where(there & (pulls > 0), 1.0 / pulls, torch.nan).nanmean(dim=-1)
+    own = torch.where(there & (pulls > 0), 1.0 / pulls, torch.nan)
+    return own.transpose(0, 1).flatten(1).nanmedian(dim=1).values
 
 
 def add_yardsticks(
     train: MutableMapping[str, Tensor], others: MutableMapping[str, Tensor], constraints: Iterable[Constraint]
 ) -> None:
-    """Give every sample its yardstick; one without an object of a class has what is usual in training."""
-    made = tuple(constraints)
-    usual = yardsticks(train, made).nanmean(dim=0)
-    usual = torch.where(usual.isnan(), usual.nanmean(), usual).nan_to_num(nan=1.0)  # nothing pulls: in pixels
+    """Give every sample the yardsticks of the training set."""
+    usual = yardsticks(train, tuple(constraints))
+    usual = torch.where(usual.isnan(), usual.nanmedian(), usual).nan_to_num(nan=1.0)  # nothing pulls: in pixels
     for rows in (train, others):
-        own = yardsticks(rows, made)
-        rows[YARDSTICK] = torch.where(own.isnan(), usual, own)
+        rows[YARDSTICK] = usual.expand(len(rows["box"]), -1).clone()
 
 
 def yardstick_of(targets: Targets) -> Tensor:

@@ -5,7 +5,8 @@
     round-1/      a new network: cross-entropy and Dice loss on that, and the constraints
     ...
 
-Rounds are judged by boxes (``box_iou``, no mask is needed): the best is kept; one that is not better is the last.
+Rounds are judged by boxes (``box_iou``, no mask is needed): one that is not better is the last, and the last that is
+not worse by a twentieth is kept.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from ringfence.weak.training.methods import LARGEST, ConstrainedSettings, LogBar
 from ringfence.weak.training.progress import ProgressBars
 from ringfence.weak.training.run_folder import LENGTH, METRICS, PICTURES_FILE, OneRun, flat, stored_config
 
+ABOUT: Final = 0.95
+"""Of the best agreement: what fills its boxes agrees with them best, and a student, which leaves corners out, a little
+less. One that has failed falls far behind."""
 SEEDS: Final = 1000
 """From one round's seed to the next: a new network, and none of another run's that has the next seed."""
 
@@ -114,7 +118,7 @@ def train_rounds(
             break
         rounds.append(_finished(number, run))
         bars.say(f"round {number} of {settings.refine} at most: {rounds[-1].words}")
-        if best_of(rounds) is not rounds[-1]:
+        if number and rounds[-1].box_iou <= max(one.box_iou for one in rounds[:-1]):
             break
     best = best_of(rounds)
     for _ in range(len(rounds), 1 + settings.refine):
@@ -126,10 +130,11 @@ def train_rounds(
 
 
 def best_of(rounds: Sequence[Round]) -> Round:
-    """The one whose boxes agree best, of equals the first; the last one, where nothing tells."""
+    """The last one whose boxes agree about as well as the best's; the last one, where nothing tells."""
     if any(math.isnan(one.box_iou) for one in rounds):
         return rounds[-1]
-    return max(rounds, key=lambda one: one.box_iou)
+    best = max(one.box_iou for one in rounds)
+    return [one for one in rounds if one.box_iou >= ABOUT * best][-1]
 
 
 def student(settings: TrainSettings, task: Task, number: int) -> TrainSettings:
@@ -156,7 +161,9 @@ def settled(own: MethodSettings, epochs: int) -> MethodSettings:
     own = replace(own, temperature=own.final_temperature)
     if isinstance(own, LogBarrier):
         grown = own.t * float(own.mu or 1.0) ** (epochs - 1)
-        return replace(own, t=min(grown, LARGEST) if own.final_t is None else own.final_t, mu=1.0, final_t=None)
+        return replace(
+            own, t=min(grown, LARGEST) if own.final_t is None else own.final_t, mu=1.0, final_t=None, hold=0.0
+        )
     if isinstance(own, Penalty):
         return replace(own, strength=min(own.strength * own.mu ** (epochs - 1), LARGEST), mu=1.0)
     return own

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 FARTHEST: Final = 4.0
 """A level is within ± this: odds of 55."""
+JUST: Final = 1e-4
+"""Below a level, what just reaches it is above."""
 TINY: Final = 1e-6
 """Probabilities below it are taken as it."""
 
@@ -59,5 +61,6 @@ def usual_levels(found: Iterable[tuple[int, float]], classes: int) -> list[float
 
 
 def settled_level(level: float | None, label: int, usual: Sequence[float]) -> float:
-    """The level that counts for a box of class ``label``."""
-    return usual[label - 1] if level is None else 0.5 * (level + usual[label - 1])
+    """The level that pixels of a box of class ``label`` must be above."""
+    settled = usual[label - 1] if level is None else 0.5 * (level + usual[label - 1])
+    return settled - JUST

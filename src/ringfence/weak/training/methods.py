@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
 
 from ringfence import class_path
 from ringfence.hints import nearest, one_line
-from ringfence.numbers import not_negative, positive_number
+from ringfence.numbers import fraction, not_negative, positive_number
 from ringfence.options import option
 
 if TYPE_CHECKING:
@@ -165,10 +165,15 @@ class LogBarrier(ConstrainedSettings):
     t: float = option(1.0, "initial t")
     mu: float | None = option(1.1, "growth of t per epoch; null where final_t is given")
     final_t: float | None = option(None, "t in the last epoch (geometric schedule); default: mu says how it grows")
+    hold: float = option(0.0, "the fraction of epochs that t stays as it is before it grows to final_t")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive_number("t", self.t)
+        if fraction("hold", self.hold) == 1.0:
+            raise ValueError("hold 1 leaves no epoch in which t could grow: give a smaller fraction")
+        if self.hold and self.final_t is None:
+            raise ValueError(f"hold {self.hold} is for a t that grows to final_t, and final_t is null")
         if (self.final_t is None) == (self.mu is None):
             raise ValueError(
                 f"t grows by mu, or to final_t: one of them must be null; got mu {self.mu}, final_t {self.final_t}"
@@ -193,8 +198,19 @@ class LogBarrier(ConstrainedSettings):
 
         growth = float(self.mu or 1.0)
         if self.final_t is not None:
+            if self.hold:
+                return rf.LogBarrier(self._held(self.final_t, setup.epochs), **self.options(setup))
             growth = float((self.final_t / self.t) ** (1.0 / max(setup.epochs - 1, 1)))
         return rf.LogBarrier(self.t, growth, **self.options(setup))
+
+    def _held(self, final: float, epochs: int) -> Callable[[int], float]:
+        """t by epoch, from 0: as it is for a while, and then geometric."""
+
+        def t(epoch: int) -> float:
+            passed = epoch / max(epochs - 1, 1)
+            return float(self.t * (final / self.t) ** min(max((passed - self.hold) / (1.0 - self.hold), 0.0), 1.0))
+
+        return t
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Graphed:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Without the garbage collector: an event or a graph of a training before, let go of here, would break this one."""
+    """Without the garbage collector: an event of a training before, let go of here, would break the graph."""
     gc.collect()
     enabled = gc.isenabled()
     gc.disable()

@@ -1,0 +1,158 @@
+"""Boxes against masks, both as `ringfence plan` says, with no other setting: on any prepared sets.
+
+    python benchmarks/generated_sets.py grains downloads/grains --masks
+    ringfence prepare folder downloads/grains prepared/grains
+    python benchmarks/plan.py prepared/grains --seeds 0 1 2 --out results/plan/generated
+
+Sets have masks of all cases; the training from boxes sees no more of them than the boxes around their objects, or
+the file that is given by --boxes (a name in the folder of each set's images). Dice is that of the cases for
+validation, mean of the last ten epochs, or of all where there are fewer. With --workers several trainings share the
+machine: what they reach is the same, and what they take is not reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import multiprocessing
+import os
+import statistics
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ringfence.environment import commit, environment
+
+LAST = 10
+"""Epochs whose mean counts."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training: of a set, from boxes or from masks, with a seed."""
+
+    prepared: Path
+    masks: bool
+    seed: int
+    changes: tuple[tuple[str, Any], ...]
+    boxes: Path | None = None
+
+
+def main() -> None:
+    """Train, and write OUT.json and OUT.md after each training."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("prepared", type=Path, nargs="+")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--boxes", type=Path, nargs="+", help="a file for each set; default: around their masks")
+    parser.add_argument("--only", choices=("boxes", "masks"))
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings that the plan is changed by"
+    )
+    parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    changes = tuple((one.partition("=")[0], json.loads(one.partition("=")[2])) for one in options.set)
+    files = options.boxes or [None] * len(options.prepared)
+    jobs = [
+        Job(path, kind == "masks", seed, changes if kind == "boxes" else (), file if kind == "boxes" else None)
+        for seed in options.seeds
+        for path, file in zip(options.prepared, files, strict=True)
+        for kind in ("boxes", "masks")
+        if options.only in (None, kind)
+    ]
+    given = [f"--only {options.only}"] * bool(options.only) + [f"--set {' '.join(options.set)}"] * bool(options.set)
+    given += [f"--boxes {' '.join(map(str, options.boxes))}"] * bool(options.boxes)
+    record: dict[str, Any] = {
+        "command": " ".join(
+            [
+                f"python benchmarks/plan.py {' '.join(map(str, options.prepared))}",
+                f"--seeds {' '.join(map(str, options.seeds))}",
+                *given,
+                f"--workers {options.workers}",
+            ]
+        ),
+        "seed": options.seeds,
+        "environment": environment() | {"commit": commit()},
+        "trainings": [],
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    for found in done(jobs, options.workers):
+        record["trainings"].append(found)
+        print(json.dumps({name: found.get(name) for name in ("set", "from", "seed", "dice", "rounds")}), flush=True)
+        options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
+
+
+def done(jobs: list[Job], workers: int) -> Iterator[dict[str, Any]]:
+    """What each training reached, in the order in which they end."""
+    if workers == 1:
+        yield from map(trained, jobs)
+        return
+    os.environ["OMP_NUM_THREADS"] = "1"  # threads that wait for each other spin
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        yield from pool.imap_unordered(trained, jobs)
+
+
+def trained(job: Job) -> dict[str, Any]:
+    """Plan, train, and read what the run says."""
+    from ringfence import weak
+
+    asked = weak.BoxDataSettings(prepared=str(job.prepared), boxes=None if job.boxes is None else str(job.boxes))
+    settings = weak.planned(weak.plan(asked), {"seed": job.seed, **dict(job.changes)})
+    if job.masks:
+        settings = replace(settings, method="full_supervision", refine=0)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        weak.train(settings, run, progress=False)
+        rows = list(csv.DictReader((run / "metrics.csv").open(encoding="utf-8")))
+        result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    last = rows[-LAST:]
+    return {
+        "set": job.prepared.name,
+        "from": "masks" if job.masks else "boxes",
+        "seed": job.seed,
+        "dice": statistics.mean(float(row["dice"]) for row in last),
+        "dice_of_classes": {name: float(value) for name, value in rows[-1].items() if name.startswith("dice/")},
+        "box_iou": float(rows[-1]["box_iou"]),
+        "round": result.get("round"),
+        "rounds": result.get("rounds"),
+        "epochs": len(rows),
+    }
+
+
+def as_markdown(record: dict[str, Any]) -> str:
+    """A row for each set."""
+    facts, every = record["environment"], record["trainings"]
+    lines = ["| set | boxes | before refinement | masks | boxes over masks |", "|---|---|---|---|---|"]
+    for name in dict.fromkeys(one["set"] for one in every):
+        boxes, masks = (
+            [one for one in every if (one["set"], one["from"]) == (name, kind)] for kind in ("boxes", "masks")
+        )
+        ratio = f"{_mean(boxes) / _mean(masks):.3f}" if boxes and masks else "–"
+        first = [{"dice": one["rounds"][0]["dice"]} for one in boxes if one["rounds"]]
+        lines.append(f"| {name} | {_shown(boxes)} | {_shown(first)} | {_shown(masks)} | {ratio} |")
+    lines += [
+        "",
+        f"Mean over seeds (least to most). `{record['command']}`, torch {facts['torch']}, "
+        f"{facts['gpu'] or facts['cpu']}, commit {facts['commit'][:7]}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _mean(trainings: list[dict[str, Any]]) -> float:
+    return statistics.mean(float(one["dice"]) for one in trainings)
+
+
+def _shown(trainings: list[dict[str, Any]]) -> str:
+    if not trainings:
+        return "–"
+    each = [float(one["dice"]) for one in trainings]
+    spread = f" ({min(each):.3f} to {max(each):.3f})" if len(each) > 1 else ""
+    return f"{statistics.mean(each):.3f}{spread}"
+
+
+if __name__ == "__main__":
+    main()
