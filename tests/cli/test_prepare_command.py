@@ -49,7 +49,7 @@ def test_a_summary_and_what_to_do_next(download: Path, tmp_path: Path, capsys: p
         "masks       3 with, 0 without",
         "size        16 × 24",
         "classes     prostate",
-        f"next: ringfence train boxes-small --data.prepared {out}",
+        f"next: ringfence train --data.prepared {out}",
     ):
         assert line in text, line
     assert [case.name for case in read_prepared(out).of("validation")] == ["Case01", "Case03"]

@@ -146,7 +146,7 @@ def test_a_printed_config_reads_back_as_itself(
         ("train tiny.yaml --data.prepared set --optimiser.class_path torch.optim.Adm", "optimiser.class_path: torch.optim has no 'Adm'; did you mean 'Adam'?"),
         ("train boxes-smal --data.prepared set", "there is no preset 'boxes-smal'; did you mean 'boxes-small'?"),
         ("train set", "set is a folder, and CONFIG a YAML file; give a prepared set by --data.prepared set"),
-        ("train --preset synthetic-small", "preset 'synthetic-small' is not for ringfence train; these are: boxes, boxes-small"),
+        ("train --preset synthetic-small", "preset 'synthetic-small' is not for ringfence train; these are: plan, boxes, boxes-small"),
         ("train --resume", "--resume needs --out FOLDER: which run should go on?"),
         ("train --out nowhere --resume", "nowhere holds no run (there is no config.yaml in it)"),
         ("compare promise12", "data.prepared: which prepared set?"),

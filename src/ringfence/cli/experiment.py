@@ -107,11 +107,15 @@ class Experiment(Generic[Kind]):
 
     def _planned(self, arguments: Sequence[str]) -> Kind:
         """What options begin from by plan: for the set, the boxes and the device that they name."""
-        from ringfence.weak.experiments.planned import plan
-
         begun = from_preset(self.kind, self.kind.preset)
+        if {"-h", "--help"} & set(arguments):
+            return begun
         words = [word for word in arguments if not word.startswith("--print_config")]  # which would end here
         asked: Any = settings_from(self.kind, self._options(begun, words))
+        if not asked.data.prepared or not Path(asked.data.prepared).is_dir():
+            return begun  # the training says so, or the settings are only looked at
+        from ringfence.weak.experiments.planned import plan
+
         made = plan(asked.data, asked.training.device)
         self.tell(made)
         return begun.changed(made.changes)

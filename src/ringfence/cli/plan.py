@@ -34,7 +34,7 @@ def run(arguments: Sequence[str]) -> str:
 
     made = plan(BoxDataSettings(prepared=options.prepared, boxes=options.boxes), options.device)
     boxes = f" --data.boxes {quote(options.boxes)}" if options.boxes else ""
-    after = f"next: ringfence train plan --data.prepared {quote(options.prepared)}{boxes}"
+    after = f"next: ringfence train --data.prepared {quote(options.prepared)}{boxes}"
     if options.out is not None:
         write_text(options.out, as_yaml(made))
         after = f"next: ringfence train {quote(str(options.out))}"

@@ -35,8 +35,6 @@ examples:
 
 ringfence prepare LAYOUT --help shows a layout's options."""
 
-SMALL: Final = 128
-"""Pixels along a slice's longer side, up to which the preset boxes-small is meant."""
 ENDING: Final = """Every volume is normalised between percentiles of its own, and its slices are resized. Every case
 is tried. If any fails, each is listed with what is wrong, the exit status is 2, and DST is not a prepared set yet:
 repair them and run the same command again, which does only what is missing (as it does after Ctrl-C), or finish
@@ -162,9 +160,7 @@ def _next(done: Preparation) -> str:
     if not prepared.of("train"):
         return "no case is for training: to train, name fewer for validation"
     boxes = "" if all(case.masked for case in prepared.cases) else " --data.boxes BOXES.csv"
-    # strips and weights go with the size of slices
-    preset = "boxes-small" if max(prepared.size) <= SMALL else "boxes"
-    return f"next: ringfence train {preset} --data.prepared {shlex.quote(str(prepared.path))}{boxes}"
+    return f"next: ringfence train --data.prepared {shlex.quote(str(prepared.path))}{boxes}"
 
 
 def _either(names: Sequence[str] | dict[str, Layout]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final
@@ -20,27 +20,18 @@ if TYPE_CHECKING:
 TRAIN: Final = Experiment(
     "ringfence train",
     """Train a segmentation model on a prepared set (`ringfence prepare`) from boxes, without a single mask; the
-    model is for `ringfence predict`. CONFIG is a YAML file, or the name of a preset.""",
-    """examples: `ringfence train --data.prepared PREPARED` (for a GPU);
-    `ringfence train boxes-small --data.prepared PREPARED` (without one);
-    `ringfence train plan --data.prepared PREPARED` (as `ringfence plan PREPARED` says);
+    model is for `ringfence predict`. All settings follow from the set, as `ringfence plan PREPARED` says. CONFIG is
+    a YAML file, or the name of a preset to begin from instead.""",
+    """examples: `ringfence train --data.prepared PREPARED`;
+    `ringfence train boxes-small --data.prepared PREPARED` (by a preset, for slices of 64×64);
     `ringfence train --data.prepared PREPARED --data.boxes boxes.csv --out runs/mine`;
     `--constraints.compactness {} --constraints.strips.width 3`;
     `--print_config > my.yaml` and then `ringfence train my.yaml`; after Ctrl-C, `--out THAT_FOLDER --resume`.""",
     TrainSettings,
-    ("boxes", "boxes-small", "plan", "promise12", "promise12-small"),
+    ("plan", "boxes", "boxes-small", "promise12", "promise12-small"),
     "train",
     "[CONFIG] [options]",
-    lambda plan: _tell(plan),
 )
-
-
-def _tell(plan: Plan) -> None:
-    """Of several processes, the first says what is planned."""
-    from ringfence.weak.ranks.world import world_of_environment
-
-    if world_of_environment().first:
-        print(plan, file=sys.stderr, flush=True)
 
 
 def run(arguments: Sequence[str]) -> str:
@@ -55,7 +46,8 @@ def run(arguments: Sequence[str]) -> str:
         words[:1] = ["--config" if a_file else "--preset", words[0]]
     elif not words:
         raise ValueError("train on what? `ringfence train --data.prepared FOLDER`; see --help")
-    settings, folder, resume = TRAIN.parsed(words)
+    plans: list[Plan] = []
+    settings, folder, resume = replace(TRAIN, tell=plans.append).parsed(words)
     import_lightning(settings.training.device, "ringfence train")  # first: the others would import it slowly
     for package in ("torchmetrics", "monai", "rich"):
         require(package, "ringfence train", "train")
@@ -64,7 +56,7 @@ def run(arguments: Sequence[str]) -> str:
     from ringfence.weak.ranks.world import world_of_environment
 
     try:
-        model = train(settings, folder, resume=resume).model_file
+        model = train(settings, folder, resume=resume, note="\n".join(map(str, plans))).model_file
     except KeyboardInterrupt:
         raise Interrupted(
             f"Every finished epoch is kept; go on with: ringfence train --out {quote(str(folder))} --resume"

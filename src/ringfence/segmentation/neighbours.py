@@ -66,6 +66,7 @@ def directions(axes: int) -> list[tuple[int, ...]]:
 
 
 def weight_of(step: tuple[int, ...]) -> float:
+    """w_d of ``boundary_length``."""
     taken = sum(map(abs, step))  # also the square of its length
     if len(step) == 1:
         return 1.0

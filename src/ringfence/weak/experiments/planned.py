@@ -63,8 +63,7 @@ def as_yaml(made: Plan) -> str:
             inner = inner.setdefault(group, {})
         inner[last] = one
     # in a file constraints are all that there are: those that the plan does not speak of are the preset's
-    asked = from_preset(TrainSettings, PRESET).constraints
-    tree["constraints"] = {name: tree["constraints"].get(name, settings) for name, settings in asked.items()}
+    tree["constraints"] = {**from_preset(TrainSettings, PRESET).constraints, **tree["constraints"]}
     return "\n".join([*lines, *_lines(tree, 0), ""])
 
 

@@ -5,8 +5,8 @@
     round-1/      a new network: cross-entropy and Dice loss on that, and the constraints
     ...
 
-Rounds are judged by boxes (``box_iou``, no mask is needed): one that is not better is the last, and the last that is
-not worse by a twentieth is kept.
+Rounds are judged by boxes (``box_iou``, no mask is needed): one that is not better is the last, and the last
+that is not worse by a twentieth is kept.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from ringfence.weak.training.progress import ProgressBars
 from ringfence.weak.training.run_folder import LENGTH, METRICS, PICTURES_FILE, OneRun, flat, stored_config
 
 ABOUT: Final = 0.95
-"""Of the best agreement: what fills its boxes agrees with them best, and a student, which leaves corners out, a little
-less. One that has failed falls far behind."""
+"""Of the best agreement: what fills its boxes agrees with them best, and a student, which leaves corners out, a
+little less. One that has failed falls far behind."""
 SEEDS: Final = 1000
 """From one round's seed to the next: a new network, and none of another run's that has the next seed."""
 

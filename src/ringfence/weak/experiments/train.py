@@ -36,6 +36,7 @@ def train(
     resume: bool = False,
     progress: bool = True,
     console: Console | None = None,
+    note: str = "",
 ) -> Trained:
     """Train one model from the boxes of a prepared set.
 
@@ -45,6 +46,7 @@ def train(
         resume: go on where that training stopped.
         progress: show it.
         console: where progress is shown; default: stderr, as always if ``training.devices`` starts processes.
+        note: said when the training begins: where its settings come from, say.
 
     Returns:
         The folder with its epochs and its model.
@@ -54,12 +56,19 @@ def train(
             'settings: weak.from_preset(weak.TrainSettings, "boxes", {"data.prepared": FOLDER}) makes them; got '
             f"{type(settings).__name__}"
         )
-    on_ranks(_train, settings, Path(out), resume, progress, None if settings.training.devices > 1 else console)
+    where = None if settings.training.devices > 1 else console
+    on_ranks(_train, settings, Path(out), resume, progress, where, note)
     return Trained(Path(out))
 
 
 def _train(
-    world: World, settings: TrainSettings, out: Path, resume: bool, progress: bool, console: Console | None
+    world: World,
+    settings: TrainSettings,
+    out: Path,
+    resume: bool,
+    progress: bool,
+    console: Console | None,
+    note: str,
 ) -> None:
     """What each rank does."""
     method = settings.method_name
@@ -76,6 +85,8 @@ def _train(
         run_in(out, as_config(settings), resume, about),
         ProgressBars(console_for(progress, console), 1 + settings.refine, settings.training.length) as bars,
     ):
+        for line in note.splitlines():
+            bars.say(line)
         say_remarks(task, bars)
         bars.say(begins(settings, task))
         if skipped(run, settings.training):

@@ -11,6 +11,8 @@ from ringfence.weak.planning.fingerprint import ClassFacts, Fingerprint
 
 ODDS: Final = (0.1, 9.0)
 """Of being in the box, at which a pixel becomes foreground: in the first epoch, and in the last."""
+STRENGTH: Final = 5.0
+"""Of edges, against what strips pull at the corners of boxes with."""
 LINES: Final = 12
 """As many strips go across an object."""
 LEAST: Final = 3.0
@@ -147,9 +149,14 @@ def _barrier(found: Fingerprint) -> list[Choice]:
             f"a {LINES}th of the smallest class's side: {one_line(smallest.name)}, {smallest.side:.0f} pixels",
         ),
         Choice(
+            "constraints.edges.strength",
+            STRENGTH,
+            "boxes say nothing of their corners: a boundary between pixels that look alike costs something",
+        ),
+        Choice(
             "log_barrier.unit", "odds", "t² are the odds of being in the box at which a pixel becomes foreground"
         ),
-        Choice("log_barrier.weights", {}, "each object's own size weighs its strips"),
+        Choice("log_barrier.weights", {}, "what is outside is measured by the class's median box"),
         Choice("log_barrier.t", round(math.sqrt(first), 4), f"odds of {first:g} at first: boxes fill"),
         Choice("log_barrier.mu", None, "to final_t"),
         Choice("log_barrier.final_t", round(math.sqrt(last), 4), f"odds of {last:g} at last: corners are left out"),
