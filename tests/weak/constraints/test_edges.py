@@ -78,6 +78,15 @@ def test_where_nothing_can_be_told_apart_it_is_the_length() -> None:
     assert found.item() == pytest.approx(80.0, rel=0.1)  # four sides of twenty pixels
 
 
+def test_it_has_a_gradient_whoever_is_asked_first() -> None:
+    logits = torch.zeros(1, 2, 8, 8, dtype=torch.float64, requires_grad=True)
+    image = torch.zeros(1, 1, 8, 8)
+    ramp = torch.linspace(-1, 1, 8) * torch.tensor([[[[-1.0]], [[1.0]]]])
+    Edges().residual(Region(logits + ramp), targets(image, [[2, 6], [2, 6]]), "pixels").f.sum().backward()
+    assert logits.grad is not None
+    assert float(logits.grad.abs().sum()) > 0.0
+
+
 def test_units_are_sides_and_yardsticks() -> None:
     mask = torch.zeros(1, 20, 20)
     mask[0, 4:14, 4:16] = 1.0

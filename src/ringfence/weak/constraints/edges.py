@@ -47,10 +47,10 @@ class Edges(OnBoxes):
 
     def residual(self, region: Region, targets: Targets, unit: Unit) -> Residual:
         """``[N, K]``."""
-        with torch.no_grad():
-            image = blurred(targets["image"].to(region.size.dtype), region.axes)
         p = region.probabilities
-        total = region.size.new_zeros(p.shape[:2])
+        total = p.new_zeros(p.shape[:2])
+        with torch.no_grad():
+            image = blurred(targets["image"].to(p.dtype), region.axes)
         for step in directions(region.axes):
             if region.axes == 3 and step[0]:  # slices may be far apart
                 continue
