@@ -64,7 +64,8 @@ def main() -> None:
         if options.only in (None, kind)
     ]
     given = [f"--only {options.only}"] * bool(options.only) + [f"--set {' '.join(options.set)}"] * bool(options.set)
-    given += [f"--boxes {' '.join(map(str, options.boxes))}"] * bool(options.boxes)
+    if options.boxes:
+        given.append(f"--boxes {' '.join(map(str, options.boxes))}")
     record: dict[str, Any] = {
         "command": " ".join(
             [
