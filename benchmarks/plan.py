@@ -138,7 +138,7 @@ def as_markdown(record: dict[str, Any]) -> str:
     lines += [
         "",
         f"Mean over seeds (least to most). `{record['command']}`, torch {facts['torch']}, "
-        f"{facts['gpu'] or facts['cpu']}, commit {facts['commit'][:7]}.",
+        f"{facts['cpu'] if facts['gpu'] == 'none' else facts['gpu']}, commit {facts['commit'][:7]}.",
     ]
     return "\n".join(lines) + "\n"
 
