@@ -1,6 +1,6 @@
-"""Put the tables of results/speed/ into docs/performance.md, each between its own marks.
+"""Put tables of results/ into the pages of docs/ that show them, each between its own marks.
 
-    python benchmarks/performance_page.py
+    python benchmarks/docs_tables.py
 
 A mark is a line `<!-- FILE -->`; what follows, up to `<!-- end -->`, is that file's text. tests/test_results.py
 compares them.
@@ -12,12 +12,12 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "performance.md"
+PAGES = [ROOT / "docs" / name for name in ("performance.md", "plan.md")]
 BLOCK = re.compile(r"(<!-- (results/\S+\.md) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def filled(text: str) -> str:
-    """The page with every block as its file has it."""
+    """A page with every block as its file has it."""
 
     def block(found: re.Match[str]) -> str:
         return f"{found[1]}\n{(ROOT / found[2]).read_text(encoding='utf-8').strip()}\n\n{found[3]}"
@@ -26,4 +26,5 @@ def filled(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
