@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import multiprocessing
 import os
 import statistics
@@ -44,7 +45,10 @@ class Job:
 def main() -> None:
     """Train, and write OUT.json and OUT.md after each training."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("prepared", type=Path, nargs="+")
+    parser.add_argument("prepared", type=Path, nargs="*")
+    parser.add_argument(
+        "--rewrite", action="store_true", help="train nothing: OUT.md of the OUT.json that is there"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--boxes", type=Path, nargs="+", help="a file for each set; default: around their masks")
     parser.add_argument("--only", choices=("boxes", "masks"))
@@ -54,6 +58,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    if options.rewrite:
+        write(json.loads(options.out.with_suffix(".json").read_text(encoding="utf-8")), options.out)
+        return
     changes = tuple((one.partition("=")[0], json.loads(one.partition("=")[2])) for one in options.set)
     files = options.boxes or [None] * len(options.prepared)
     jobs = [
@@ -83,8 +90,26 @@ def main() -> None:
     for found in done(jobs, options.workers):
         record["trainings"].append(found)
         print(json.dumps({name: found.get(name) for name in ("set", "from", "seed", "dice", "rounds")}), flush=True)
-        options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
+        write(record, options.out)
+
+
+def write(record: dict[str, Any], out: Path) -> None:
+    """OUT.json with the means over seeds, and OUT.md."""
+    every, means = record["trainings"], {}
+    for name in dict.fromkeys(one["set"] for one in every):
+        boxes, masks = (_of(every, name, kind) for kind in ("boxes", "masks"))
+        first = [{"dice": one["rounds"][0]["dice"]} for one in boxes if one["rounds"]]
+        means[name] = {
+            "boxes": _mean(boxes),
+            "before_refinement": _mean(first),
+            "masks": _mean(masks),
+            "ratio": _mean(boxes) / _mean(masks) if boxes and masks else None,
+            "ratio_before_refinement": _mean(first) / _mean(masks) if first and masks else None,
+        }
+        means[name] = {key: value if value == value else None for key, value in means[name].items()}
+    record["means"] = means
+    out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
 
 
 def done(jobs: list[Job], workers: int) -> Iterator[dict[str, Any]]:
@@ -128,11 +153,11 @@ def as_markdown(record: dict[str, Any]) -> str:
     """A row for each set."""
     facts, every = record["environment"], record["trainings"]
     lines = ["| set | boxes | before refinement | masks | boxes over masks |", "|---|---|---|---|---|"]
-    for name in dict.fromkeys(one["set"] for one in every):
-        boxes, masks = (
-            [one for one in every if (one["set"], one["from"]) == (name, kind)] for kind in ("boxes", "masks")
-        )
-        ratio = f"{_mean(boxes) / _mean(masks):.3f}" if boxes and masks else "–"
+    for name, mean in record["means"].items():
+        boxes, masks = (_of(every, name, kind) for kind in ("boxes", "masks"))
+        ratio = f"{mean['ratio']:.3f}" if mean["ratio"] else "–"
+        if mean["ratio_before_refinement"]:
+            ratio += f" (before: {mean['ratio_before_refinement']:.3f})"
         first = [{"dice": one["rounds"][0]["dice"]} for one in boxes if one["rounds"]]
         lines.append(f"| {name} | {_shown(boxes)} | {_shown(first)} | {_shown(masks)} | {ratio} |")
     lines += [
@@ -143,8 +168,12 @@ def as_markdown(record: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _of(trainings: list[dict[str, Any]], name: str, kind: str) -> list[dict[str, Any]]:
+    return [one for one in trainings if (one["set"], one["from"]) == (name, kind)]
+
+
 def _mean(trainings: list[dict[str, Any]]) -> float:
-    return statistics.mean(float(one["dice"]) for one in trainings)
+    return statistics.mean(float(one["dice"]) for one in trainings) if trainings else math.nan
 
 
 def _shown(trainings: list[dict[str, Any]]) -> str:
