@@ -25,6 +25,9 @@ PROMISE12 = Path(os.environ.get("RINGFENCE_PROMISE12", Path(__file__).parents[4]
 ROUND = "compactness"
 """What is true of round objects only."""
 
+WISHED = {"edges"}
+"""What is wanted to be small, and is never quite true."""
+
 ASKED: dict[str, list[dict[str, Any]]] = {
     "strips": [{}, {"width": 1}],
     "slanted_strips": [{}, {"width": 1, "angles": [-45.0, -8.0, 45.0]}],
@@ -117,7 +120,7 @@ def check_truth(
 
 
 def test_every_kind_is_here() -> None:
-    for name in kinds():
+    for name in kinds().keys() - WISHED:
         assert name in ASKED, f"give {name} an entry in ASKED: the settings with which true masks satisfy it"
         assert name in WRONG, f"give {name} an entry in WRONG: a mask that violates it"
 
