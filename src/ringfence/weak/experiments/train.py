@@ -68,7 +68,7 @@ def _train(
     resume: bool,
     progress: bool,
     console: Console | None,
-    note: str,
+    note: str = "",
 ) -> None:
     """What each rank does."""
     method = settings.method_name
