@@ -109,3 +109,9 @@ def test_options_are_known_to_the_plan_and_win_over_it(tmp_path: Path, capsys: p
     said = parse_yaml(capsys.readouterr().out, "the printed config")
     assert said["constraints"]["strips"] == {"width": 3}
     assert said["log_barrier"]["unit"] == "odds"
+
+
+@pytest.mark.parametrize(("side", "margin"), [(8.0, 0), (20.0, 1), (64.0, 3)])
+def test_boxes_from_a_file_may_be_a_little_too_wide(side: float, margin: int) -> None:
+    assert make_plan(fingerprint(side), "cpu", drawn=True).changes["data.margin"] == margin
+    assert "data.margin" not in make_plan(fingerprint(side), "cpu").changes

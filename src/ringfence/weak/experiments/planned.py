@@ -41,7 +41,7 @@ def plan(data: BoxDataSettings | str | Path, device: str = "auto") -> Plan:
     given = [Choice("data.prepared", data.prepared, "the set")]
     if data.boxes is not None:
         given.append(Choice("data.boxes", data.boxes, "its boxes"))
-    made = make_plan(fingerprint, accelerator)
+    made = make_plan(fingerprint, accelerator, drawn=data.boxes is not None)
     return Plan(made.fingerprint, (*given, *made.choices), made.remarks)
 
 

@@ -17,6 +17,8 @@ LINES: Final = 12
 """As many strips go across an object."""
 LEAST: Final = 3.0
 """Pixels along a side: what is smaller says little more than where it is."""
+ERROR: Final = 0.05
+"""Of a box's side, by which people draw it too wide, on either end."""
 OFTEN: Final = 0.8
 """In this fraction of its boxes a class lies within another, for the plan to speak of it."""
 HALVINGS: Final = 16
@@ -72,15 +74,35 @@ class Plan:
         return "\n".join([*lines, *(f"  note: {remark}" for remark in self.remarks)])
 
 
-def make_plan(fingerprint: Fingerprint, device: Device) -> Plan:
-    """Every setting that follows from the fingerprint, for a GPU or a CPU."""
+def make_plan(fingerprint: Fingerprint, device: Device, drawn: bool = False) -> Plan:
+    """Every setting that follows from the fingerprint, for a GPU or a CPU.
+
+    Args:
+        fingerprint: of the set.
+        device: what trains.
+        drawn: whether boxes were drawn by hand, and may be a little too wide.
+    """
     volumes = not fingerprint.tight
     choices = [
+        *(_hand(fingerprint) if drawn else ()),
         *_space(fingerprint, device, volumes),
         *_network(fingerprint, device, volumes),
         *_barrier(fingerprint),
     ]
     return Plan(fingerprint, tuple(choices), tuple(_remarks(fingerprint)))
+
+
+def _hand(found: Fingerprint) -> list[Choice]:
+    """What may be wrong about boxes from a file."""
+    side = min(one.side for one in found.classes)
+    return [
+        Choice(
+            "data.margin",
+            round(ERROR * side),
+            f"hands are unsteady: sides may be {ERROR:.0%} of {side:.0f} pixels too far out, and lines that close to "
+            "them need not meet the object",
+        )
+    ]
 
 
 def _space(found: Fingerprint, device: Device, volumes: bool) -> list[Choice]:
