@@ -265,7 +265,9 @@ def test_numbers_in_the_text_are_in_the_files_it_names(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     own = {RESULTS / page.relative_to(RESULTS).parts[0]} if RESULTS in page.parents else set()
     for section in re.split(r"^## ", text, flags=re.MULTILINE):
-        named = {RESULTS / name for name in re.findall(r"results/(core|promise12|synthetic|speed|plan)\b", section)} | own
+        named = {
+            RESULTS / name for name in re.findall(r"results/(core|promise12|synthetic|speed|plan)\b", section)
+        } | own
         named = {folder for folder in named if folder.is_dir()}
         if named:
             unknown = set(THREE_DIGITS.findall(section)) - TARGETS.union(*(measured(folder) for folder in named))

@@ -16,7 +16,7 @@ def run(arguments: Sequence[str]) -> str:
     parser = Parser(
         prog="ringfence plan",
         description="""Look at a prepared set and its boxes, and derive how to train on it: slices or volumes, the
-        network, strips, and the barrier, each with its reason. `ringfence train plan --data.prepared PREPARED` does
+        network, strips, and the barrier, each with its reason. `ringfence train --data.prepared PREPARED` does
         that by itself; a plan that was written to a file can be changed, and given to it instead.""",
         allow_abbrev=False,
     )

@@ -99,7 +99,7 @@ def _hand(found: Fingerprint) -> list[Choice]:
         Choice(
             "data.margin",
             round(ERROR * side),
-            f"hands are unsteady: sides may be {ERROR:.0%} of {side:.0f} pixels too far out, and lines that close to "
+            f"drawn by hand: sides may be {ERROR:.0%} of {side:.0f} pixels too far out, and lines so close to "
             "them need not meet the object",
         )
     ]
