@@ -33,7 +33,7 @@ def command(folder: Path, out: Path, *more: str) -> list[str]:
         "--augment.flip=[]",
         *(f"--augment.{name}=0" for name in ("shift", "scale", "intensity", "bias", "noise")),
     ]
-    return ["train", *options, *more]
+    return ["train", "boxes", *options, *more]  # the preset of the reference, not a plan
 
 
 TRAINING = {
