@@ -85,8 +85,8 @@ def test_the_first_host_of_slurms_list(hosts: str, first: str) -> None:
 def test_who_is_missing_is_said() -> None:
     port = free_port()
     with pytest.raises(NoMeeting) as caught:
-        meet(World(0, 3, "127.0.0.1", port), timeout=0.2)
-    assert str(caught.value).startswith(f"1 of 3 processes came to 127.0.0.1:{port} in 0.2 s; missing: rank 1, 2. ")
+        meet(World(0, 3, "127.0.0.1", port), timeout=3.0)  # a busy machine needs some of it to open the place
+    assert str(caught.value).startswith(f"1 of 3 processes came to 127.0.0.1:{port} in 3 s; missing: rank 1, 2. ")
 
 
 def test_a_place_where_nobody_is() -> None:
