@@ -21,8 +21,8 @@ from ringfence.weak.constraints.odds import yardstick_of
 APART: Final = 2
 """Pixels between neighbours: an edge is a pixel or two wide."""
 CORNER: Final = 0.01
-"""(area of a corner / its boundary) / (side · odds): an ellipse leaves 0.054 n² of a box n wide to each corner, whose
-two sides are 0.6 n long, and strips pull at its pixels with 1/odds of what pushes at those outside."""
+"""(Area of a corner / its boundary) / (side · odds): an ellipse leaves 0.054 n² of a box n wide to each corner,
+whose two sides are 0.6 n long, and strips pull there with 1/odds of what pushes outside."""
 NOISE: Final = 1.5
 """Times the mean difference of neighbours in the image: what differs by as much still looks alike."""
 
