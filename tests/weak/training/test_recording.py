@@ -135,7 +135,7 @@ def same_weights(one: Any, other: Any) -> None:
         # the gradient of a bias before batch norm is rounding alone, which Adam makes steps of
         if isinstance(mine, Tensor) and not name.endswith("conv.bias"):
             assert mine.dtype == expected[name].dtype
-            assert torch.allclose(mine, expected[name], rtol=1e-6, atol=1e-8), name
+            assert torch.allclose(mine, expected[name], rtol=1e-4, atol=1e-5), name
 
 
 @pytest.mark.parametrize("method", METHODS)

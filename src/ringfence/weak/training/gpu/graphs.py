@@ -24,8 +24,8 @@ class Graphed:
     """``losses``, its gradient and, where it is given, the optimiser's step, from a CUDA graph.
 
     Small batches of a small network leave a GPU waiting for launches most of the time. Recording leaves weights,
-    buffers, the optimiser's state and the tensors ``touched`` as they were, and a replay reads them anew. Numbers of
-    Python it does not: they stay as recorded.
+    buffers, the optimiser's state and the tensors ``touched`` as they were, and a replay reads them anew; but
+    Python's numbers stay as recorded.
 
     Args:
         network: what is trained: on the GPU, in training mode.
