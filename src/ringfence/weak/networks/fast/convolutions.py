@@ -32,7 +32,7 @@ class Unbiased3d(nn.Conv3d):
 
     def forward(self, input: Tensor) -> Tensor:
         """As a convolution's, without the bias."""
-        return self._conv_forward(input, _weight(self), None)
+        return self._conv_forward(input, _weight(self), None)  # type: ignore[no-any-return]
 
 
 class Narrow2d(nn.Conv2d):
