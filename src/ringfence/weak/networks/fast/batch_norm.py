@@ -115,7 +115,7 @@ class _NormWithReLU(torch.autograd.Function):
         kernels.moments[(parts, -(-channels // block))](
             x, part_mean, part_squares, own.tickets[0], rows, channels, parts, each, mean, scale, own.running_mean,
             own.running_var, own.num_batches_tracked, before, own.eps, own.momentum, BR=TILE // block, BC=block,
-            BP=_power(parts), BIASED=before is not None, num_warps=WARPS, **LOADS["moments"],
+            BP=_power(PARTS), BIASED=before is not None, num_warps=WARPS, **LOADS["moments"],
         )  # fmt: skip
         ctx.tickets = own.tickets[1]
         ctx.save_for_backward(x, weight, bias, mean, scale)
@@ -136,7 +136,7 @@ class _NormWithReLU(torch.autograd.Function):
         d_bias, d_weight = x.new_empty(2, channels, dtype=torch.float32)
         kernels.slopes[(parts, -(-channels // block))](
             x, dy, mean, scale, weight, bias, part_bias, part_weight, ctx.tickets, rows, channels, stride, parts,
-            each, d_bias, d_weight, BR=TILE // block, BC=block, BP=_power(parts), num_warps=WARPS,
+            each, d_bias, d_weight, BR=TILE // block, BC=block, BP=_power(PARTS), num_warps=WARPS,
             **LOADS["slopes"],
         )  # fmt: skip
         dx = torch.empty_like(x)
