@@ -2,7 +2,7 @@
 
 Lightning wants two things of the compiler, both only in case that somebody compiles: the class of compiled modules,
 to ask whether a module is one, and a decorator that keeps it out of a function. torch's optimisers want the second,
-too, and mark places at which what is compiled must end. As long as nobody imports the compiler, nothing is compiled,
+too, and mark places where what is compiled must end. As long as nobody imports the compiler, nothing is compiled,
 and all of it has a plain answer; when it is imported later, by whoever calls ``torch.compile``, it is asked.
 """
 
