@@ -16,7 +16,7 @@ from ringfence.methods.base import Unpack
 from ringfence.methods.dual import DualMethod, DualOptions, Rates
 from ringfence.methods.multipliers import Multipliers, Shared
 from ringfence.methods.multipliers.exchange import reduced
-from ringfence.methods.multipliers.kinds import INEQUALITY, Kind, inner, moved
+from ringfence.methods.multipliers.kinds import INEQUALITY, Kind, climbed, inner
 from ringfence.methods.schedule import Schedule, Starts
 from ringfence.methods.summed import Phi, summed
 from ringfence.numbers import not_negative
@@ -180,7 +180,7 @@ class AugmentedLagrangian(DualMethod):
 
 
 def _pushed(multiplier: Tensor, f: Tensor, rho: float | Tensor) -> Tensor:
-    return torch.relu(moved(multiplier, f, rho))
+    return torch.relu(climbed(multiplier, f, rho))
 
 
 def _difference(pushed: Tensor, multiplier: Tensor) -> Tensor:
@@ -189,6 +189,6 @@ def _difference(pushed: Tensor, multiplier: Tensor) -> Tensor:
 
 def _both(multiplier: Tensor, f: Tensor, rho: float | Tensor) -> tuple[Tensor, Tensor]:
     """The value and the slope max(0, λ + ρf) =: ν, by ν f - (ν - λ)²/2ρ: no difference of large sums."""
-    pushed = moved(multiplier, f, rho).relu_()
+    pushed = climbed(multiplier, f, rho).relu_()
     step = pushed - multiplier
     return inner(pushed, f) - inner(step, step) / (2.0 * rho), pushed

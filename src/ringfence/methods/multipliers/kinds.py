@@ -84,7 +84,7 @@ class Inequality(Kind):
 
     def shifted(self, multiplier: Tensor, v: Tensor, rate: float | Tensor) -> Tensor:
         """max(0, λ + rate·v)."""
-        return torch.relu(moved(multiplier, v, rate))
+        return torch.relu(climbed(multiplier, v, rate))
 
     def product(self, multiplier: Tensor, v: Tensor) -> Tensor:
         """Σ λ v."""
@@ -134,7 +134,7 @@ class Equality(Kind):
         """λ + rate·g, shrunk towards 0 by rate·tolerance."""
         below, above = v.unbind(dim=-1)
         # never both positive, since below + above = -2 tolerance
-        return torch.relu(moved(multiplier, above, rate)) - torch.relu(rate * below - multiplier)
+        return torch.relu(climbed(multiplier, above, rate)) - torch.relu(rate * below - multiplier)
 
     def product(self, multiplier: Tensor, v: Tensor) -> Tensor:
         """Σ λ g - |λ|·tolerance."""
@@ -180,6 +180,6 @@ def inner(one: Tensor, other: Tensor) -> Tensor:
     return torch.dot(one.reshape(-1), other.reshape(-1))
 
 
-def moved(multiplier: Tensor, v: Tensor, rate: float | Tensor) -> Tensor:
+def climbed(multiplier: Tensor, v: Tensor, rate: float | Tensor) -> Tensor:
     """λ + rate·v; the rate is a tensor where a CUDA graph must read it anew."""
     return multiplier + rate * v if isinstance(rate, Tensor) else torch.add(multiplier, v, alpha=rate)
