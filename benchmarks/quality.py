@@ -224,7 +224,7 @@ def by_boxes(settings: weak.TrainSettings, model: weak.Model) -> dict[str, dict[
         logits = flip_averaged(network, images, flip_axes(model.card.flips)).clamp(min=1e-30).log()
         monitor = Monitor(tolerances(task.constraints) or 0.0)
         monitor.update(index=None, **task.measure("pixels")(Region(logits, boxes=batch["box"]), batch))
-        ious = [iou for _, iou in agreements(logits, batch)]
+        ious = agreements(logits, batch)[:, 1].tolist()
         found[name] = {
             "box_iou": statistics.fmean(ious),
             "satisfaction": float(monitor.compute()["satisfaction"]),

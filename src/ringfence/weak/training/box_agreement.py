@@ -6,9 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
@@ -18,6 +16,8 @@ from ringfence.weak.constraints.boxes import as_drawn
 
 GROWN: Final = 0.5
 """Of a box's side: how far around a box what is found is still taken for its object."""
+AT_ONCE: Final = 2**26
+"""Pixels that are looked at together."""
 
 
 class BoxAgreement(Metric):
@@ -37,8 +37,7 @@ class BoxAgreement(Metric):
     def update(self, logits: Tensor, batch: Mapping[str, Tensor]) -> None:
         """Look at a batch, if it has boxes: ``box`` and ``whole``."""
         if "box" in batch and "whole" in batch:
-            rows = agreements(logits, batch)
-            self.found.append(torch.tensor(rows, dtype=torch.float64, device=logits.device).view(-1, 2))
+            self.found.append(agreements(logits, batch))
 
     def compute(self) -> dict[str, Tensor]:
         """``box_iou``; nothing where there was no box."""
@@ -49,49 +48,54 @@ class BoxAgreement(Metric):
         return {"box_iou": torch.stack(means).mean() if means else rows.new_tensor(math.nan)}
 
 
-def agreements(logits: Tensor, batch: Mapping[str, Tensor]) -> list[tuple[int, float]]:
-    """The class of each box of a batch, and its agreement.
+def agreements(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    """The class of each box of a batch, from 0, and its agreement: float64 ``[boxes, 2]``, where the logits are.
 
     Args:
         logits: ``[B, 1 + K, *space]``.
         batch: ``box`` (int64 ``[B, K, objects, axes, 2]``) and ``whole``.
     """
-    likeliest = logits.argmax(dim=1).cpu().numpy()
-    boxes = batch["box"].cpu()
-    others = covered(boxes, logits.shape[2:]).numpy()
-    there = as_drawn(batch).cpu() & (boxes[..., 1] > boxes[..., 0]).all(dim=-1)
-    found = []
-    for row, label, number in there.nonzero().tolist():
-        box = boxes[row, label, number].tolist()
-        found.append((label, agreement(likeliest[row] == 1 + label, others[row, label], box)))
-    return found
+    likeliest, boxes, space = logits.argmax(dim=1), batch["box"], logits.shape[2:]
+    others = covered(boxes, space)
+    there = as_drawn(batch) & (boxes[..., 1] > boxes[..., 0]).all(dim=-1)
+    found = [torch.zeros(0, 2, dtype=torch.float64, device=logits.device)]
+    for some in there.nonzero().split(max(1, AT_ONCE // math.prod(space))):
+        row, label, number = some.unbind(dim=1)
+        mask = likeliest[row] == (1 + label).view(-1, *[1] * len(space))
+        each = agreement(mask, others[row, label], boxes[row, label, number])
+        found.append(torch.stack([label.double(), each], dim=1))
+    return torch.cat(found)
 
 
-def agreement(mask: NDArray[np.bool_], others: NDArray[np.bool_], box: Sequence[Sequence[int]]) -> float:
-    """That of one box.
+def agreement(masks: Tensor, others: Tensor, boxes: Tensor) -> Tensor:
+    """That of each box: float64 ``[boxes]``.
 
     Args:
-        mask: ``[*space]``, what was found of its class.
-        others: which pixels are in any box of the class.
-        box: first pixel and one past the last along each axis.
+        masks: bool ``[boxes, *space]``, what was found of its class.
+        others: bool, which pixels are in any box of the class.
+        boxes: int64 ``[boxes, axes, 2]``, first pixel and one past the last along each axis.
     """
-    grown = [
-        (max(0, start - math.ceil(GROWN * (stop - start))), stop + math.ceil(GROWN * (stop - start)))
-        for start, stop in box
-    ]
-    if len(box) == 3 and box[0][1] - box[0][0] == 1:  # that of a slice: the next one has its own
-        grown[0] = (box[0][0], box[0][1])
-    window = tuple(slice(*ends) for ends in grown)
-    own = tuple(slice(start - first, stop - first) for (start, stop), (first, _) in zip(box, grown, strict=True))
-    here = mask[window] & ~others[window]
-    here[own] = mask[window][own]
-    both, around, drawn = 1, 1, 1
-    for axis, ((start, stop), (first, _)) in enumerate(zip(box, grown, strict=True)):
-        places = np.flatnonzero(here.any(axis=tuple(one for one in range(here.ndim) if one != axis)))
-        if not len(places):
-            return 0.0
-        low, high = first + int(places[0]), first + int(places[-1]) + 1
-        both *= max(0, min(stop, high) - max(start, low))
-        around *= high - low
-        drawn *= stop - start
-    return both / (around + drawn - both)
+    space, (start, stop) = masks.shape[1:], boxes.unbind(dim=-1)
+    around = ((stop - start) * GROWN).ceil().long()
+    if len(space) == 3:  # that of a slice: the next one has its own
+        around[:, 0] = torch.where(stop[:, 0] - start[:, 0] == 1, 0, around[:, 0])
+    own, window = _within(start, stop, space), _within(start - around, stop + around, space)
+    here = masks & window & (own | ~others)
+    both = united = drawn = torch.ones(len(boxes), dtype=torch.float64, device=boxes.device)
+    for axis, length in enumerate(space):
+        beside = [one for one in range(1, masks.ndim) if one != 1 + axis]
+        places = (here.any(dim=beside) if beside else here).int()
+        low, high = places.argmax(dim=1), length - places.flip(1).argmax(dim=1)
+        both = both * (torch.minimum(stop[:, axis], high) - torch.maximum(start[:, axis], low)).clamp(min=0)
+        united, drawn = united * (high - low), drawn * (stop[:, axis] - start[:, axis])
+    return torch.where(here.flatten(1).any(dim=1), both / (united + drawn - both), 0.0)
+
+
+def _within(start: Tensor, stop: Tensor, space: Sequence[int]) -> Tensor:
+    """True within each box ``[boxes, axes]``: bool ``[boxes, *space]``."""
+    found = torch.ones(len(start), *[1] * len(space), dtype=torch.bool, device=start.device)
+    for axis, length in enumerate(space):
+        place = torch.arange(length, device=start.device)
+        along = (place >= start[:, axis, None]) & (place < stop[:, axis, None])
+        found = found & along.view(-1, *[length if one == axis else 1 for one in range(len(space))])
+    return found
