@@ -203,8 +203,8 @@ def _remarks(found: Fingerprint) -> list[str]:
     ]
     if found.uneven > 1.5:
         notes.append(
-            f"pixels of one case are {found.uneven:.1f} times as large as another's: resample the images to one "
-            "spacing, and prepare the set again"
+            f"pixels of one case are {found.uneven:.1f} times as large as another's: prepare the set again, with "
+            "--spacing auto"
         )
     if not found.validated:
         notes.append("no case for validation has a mask: nothing here can be measured by Dice (docs/quality.md)")
