@@ -59,6 +59,20 @@ def test_boxes_in_space_are_trained_on_in_patches(side: float, height: int, dept
         assert min(patch[1:]) >= min(side, height)
 
 
+def test_each_class_has_strips_of_its_own_width(tmp_path: Path) -> None:
+    found = fingerprint(36.0)
+    small = replace(found.classes[0], name="cyst: small", rows=(9.0, 12.0, 20.0))
+    several = replace(found, classes=(found.classes[0], small))
+    made = make_plan(several, "cpu")
+    assert made.changes["constraints.strips.width"] == {"object": 3, "cyst: small": 1}
+    file = tmp_path / "plan.yaml"
+    file.write_text(as_yaml(made), encoding="utf-8")
+    assert from_file(TrainSettings, file) == planned(made)
+    assert planned(made).constraints["strips"] == {"width": {"object": 3, "cyst: small": 1}}
+    alike = replace(found, classes=(found.classes[0], replace(small, rows=(30.0, 35.0, 40.0))))
+    assert make_plan(alike, "cpu").changes["constraints.strips.width"] == 3
+
+
 def test_patches_are_about_as_long_along_every_axis_of_space() -> None:
     def patch(*spacing: float, depth: int = 128) -> list[int]:
         found = replace(fingerprint(100.0, (128, 128), depth, tight=0), spacing=spacing or None)

@@ -167,15 +167,9 @@ def _network(found: Fingerprint, device: Device, volumes: bool) -> list[Choice]:
 
 
 def _barrier(found: Fingerprint) -> list[Choice]:
-    smallest = min(found.classes, key=lambda one: one.side)
-    width = max(1, round(smallest.side / LINES))
     first, last = ODDS
     return [
-        Choice(
-            "constraints.strips.width",
-            width,
-            f"a {LINES}th of the smallest class's side: {one_line(smallest.name)}, {smallest.side:.0f} pixels",
-        ),
+        _strips(found),
         Choice(
             "constraints.edges.strength",
             STRENGTH,
@@ -190,6 +184,17 @@ def _barrier(found: Fingerprint) -> list[Choice]:
         Choice("log_barrier.final_t", round(math.sqrt(last), 4), f"odds of {last:g} at last: corners are left out"),
         Choice("full_supervision.dice", 1.0, "where masks are used: cross-entropy and Dice loss"),
     ]
+
+
+def _strips(found: Fingerprint) -> Choice:
+    """One width if it would be the same for all classes: strips of each width take a pass of their own."""
+    widths = {one.name: max(1, round(one.side / LINES)) for one in found.classes}
+    sides = ", ".join(f"{one_line(one.name)}, {one.side:.0f} pixels" for one in found.classes)
+    if len(set(widths.values())) > 1:
+        return Choice("constraints.strips.width", widths, f"a {LINES}th of each class's own side: {sides}")
+    return Choice(
+        "constraints.strips.width", min(widths.values()), f"a {LINES}th of the shorter median side: {sides}"
+    )
 
 
 def _remarks(found: Fingerprint) -> list[str]:
