@@ -46,7 +46,8 @@ MOST_CHANNELS: Final = 10_000
 MANIFEST_BYTES: Final = 100_000_000
 """Of the longest manifest that is read: hundreds of thousands of cases."""
 
-Split: TypeAlias = Literal["train", "validation"]
+Split: TypeAlias = Literal["train", "validation", "unused"]
+"""What a case is for; unused are those for validation while others are cross-validated, and never in a manifest."""
 
 
 @dataclass(frozen=True)
