@@ -13,7 +13,7 @@ import argparse
 import csv
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +40,8 @@ class Kind:
         scene: how the objects lie: ``apart``, ``nested`` or ``touching``.
         bumps: how far outlines are from ellipses, as a fraction of the radius.
         cases: for training; default: 16.
+        zoom: each case's rows and columns are this many times as far apart, between the least and the most, and its
+            objects as many times smaller in pixels.
     """
 
     about: str
@@ -51,6 +53,7 @@ class Kind:
     scene: str = "apart"
     bumps: float = 0.12
     cases: int = TRAIN
+    zoom: tuple[float, float] = (1.0, 1.0)
 
     @property
     def classes(self) -> int:
@@ -101,6 +104,14 @@ KINDS: Final = {
         ((2.5,), (-2.0,), (1.2,)),
         scene="nested",
     ),
+    "zooms": Kind(  # the last by name: the seeds of the others stay theirs
+        "two classes that differ in nothing but their size, 12 and 20 mm, in images of different zoom",
+        (8, 64, 64),
+        (3, 1, 1),
+        ((18, 22), (10, 13)),
+        ((2.5,), (2.5,)),
+        zoom=(0.6, 1.2),
+    ),
 }
 """By name."""
 
@@ -133,11 +144,12 @@ def write_set(
     rows = []
     for number in range(count + TEST):
         part, case = ("Tr", f"case_{number:03}") if number < count else ("Ts", f"test_{number - count:03}")
-        labels, image = scene(kind, random)
+        one = kind if kind.zoom[0] == kind.zoom[1] else zoomed(kind, random.uniform(*kind.zoom))
+        labels, image = scene(one, random)
         for channel, voxels in enumerate(image):
-            write(folder / f"images{part}" / f"{case}_{channel:04}.nii.gz", voxels, kind.spacing)
+            write(folder / f"images{part}" / f"{case}_{channel:04}.nii.gz", voxels, one.spacing)
         if masks or number >= kind.cases:
-            write(folder / f"labels{part}" / f"{case}.nii.gz", labels, kind.spacing)
+            write(folder / f"labels{part}" / f"{case}.nii.gz", labels, one.spacing)
         if part == "Tr":
             rows += [(case, *row) for row in boxes(labels, kind.classes, hand, jitter, loose)]
     facts = {
@@ -154,6 +166,13 @@ def write_set(
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("case", "slice", "class", "row_low", "row_high", "column_low", "column_high"))
         writer.writerows(rows)
+
+
+def zoomed(kind: Kind, factor: float) -> Kind:
+    """The same objects in millimetres, in pixels so many times as large."""
+    depth, height, width = kind.spacing
+    diameters = tuple((least / factor, most / factor) for least, most in kind.diameters)
+    return replace(kind, spacing=(depth, height * factor, width * factor), diameters=diameters)
 
 
 def scene(kind: Kind, random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int16]]:

@@ -133,13 +133,21 @@ def trained(job: Job) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         weak.train(settings, run, progress=False)
-        rows = list(csv.DictReader((run / "metrics.csv").open(encoding="utf-8")))
-        result = json.loads((run / "result.json").read_text(encoding="utf-8"))
-    last = rows[-LAST:]
+        found = reached(run)
     return {
         "set": job.prepared.name,
         "from": "masks" if job.masks else "boxes",
         "seed": job.seed,
+        **found,
+    }
+
+
+def reached(run: Path) -> dict[str, Any]:
+    """What the folder of a training says of its end."""
+    rows = list(csv.DictReader((run / "metrics.csv").read_text(encoding="utf-8").splitlines()))
+    result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    last = rows[-LAST:]
+    return {
         "dice": statistics.mean(float(row["dice"]) for row in last),
         "dice_of_classes": {name: float(value) for name, value in rows[-1].items() if name.startswith("dice/")},
         "box_iou": float(rows[-1]["box_iou"]),

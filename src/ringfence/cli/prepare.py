@@ -35,10 +35,11 @@ examples:
 
 ringfence prepare LAYOUT --help shows a layout's options."""
 
-ENDING: Final = """Every volume is normalised between percentiles of its own, and its slices are resized. Every case
-is tried. If any fails, each is listed with what is wrong, the exit status is 2, and DST is not a prepared set yet:
-repair them and run the same command again, which does only what is missing (as it does after Ctrl-C), or finish
-without them by --skip-failures. DST must be new, empty, or begun by this same command."""
+ENDING: Final = """Every volume is normalised between percentiles of its own, and its slices are resized: to one
+size or, where cases differ in it, to one spacing. Every case is tried. If any fails, each is listed with what is
+wrong, the exit status is 2, and DST is not a prepared set yet: repair them and run the same command again, which
+does only what is missing (as it does after Ctrl-C), or finish without them by --skip-failures. DST must be new,
+empty, or begun by this same command."""
 
 
 def run(arguments: Sequence[str]) -> str:
@@ -81,6 +82,15 @@ def _parser(name: str, layout: Layout) -> argparse.ArgumentParser:
     parser.add_argument(
         "--size", nargs=2, type=_side, metavar=("H", "W"), help=f"of every prepared slice (default: {size})"
     )
+    spacing = "the median of the cases, if all are known and differ" if layout.spacing == "auto" else layout.spacing
+    parser.add_argument(
+        "--spacing",
+        type=_spacing,
+        metavar="MM|auto|none",
+        help="between rows and between columns of prepared slices, which lie in the middle of --size; none: whole "
+        f"slices are resized to --size, whatever their extent (default: {spacing}). Slices stay as far apart as "
+        "they are",
+    )
     parser.add_argument(
         "--percentiles",
         nargs=2,
@@ -118,12 +128,25 @@ def _side(text: str) -> int:
     return value
 
 
+def _spacing(text: str) -> str | float:
+    if text in ("auto", "none"):
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 1e-6 <= value <= 1e6:
+        raise argparse.ArgumentTypeError(f"'{text}' is neither auto nor none nor a number of millimetres")
+    return value
+
+
 def _prepared(layout: Layout, source: Source, options: argparse.Namespace, crew: Crew) -> str:
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from ringfence.weak.prepared import build
+    from ringfence.weak.prepared.common_spacing import grid_of
     from ringfence.weak.prepared.preprocessing import PERCENTILES
     from ringfence.weak.prepared.spacing import missing_spacing
 
@@ -136,7 +159,7 @@ def _prepared(layout: Layout, source: Source, options: argparse.Namespace, crew:
             done = build.prepare_source(
                 source,
                 options.out,
-                size=tuple(options.size) if options.size else layout.size,
+                **grid_of(layout, tuple(options.size) if options.size else None, options.spacing),
                 percentiles=tuple(options.percentiles) if options.percentiles else PERCENTILES,
                 skip_failures=options.skip_failures,
                 tell=lambda case: bar.update(task, advance=1, description=escape(one_line(case))),

@@ -59,6 +59,37 @@ def test_boxes_in_space_are_trained_on_in_patches(side: float, height: int, dept
         assert min(patch[1:]) >= min(side, height)
 
 
+def test_each_class_has_strips_of_its_own_width(tmp_path: Path) -> None:
+    found = fingerprint(36.0)
+    small = replace(found.classes[0], name="cyst: small", rows=(9.0, 12.0, 20.0))
+    several = replace(found, classes=(found.classes[0], small))
+    made = make_plan(several, "cpu")
+    assert made.changes["constraints.strips.width"] == {"object": 3, "cyst: small": 1}
+    file = tmp_path / "plan.yaml"
+    file.write_text(as_yaml(made), encoding="utf-8")
+    assert from_file(TrainSettings, file) == planned(made)
+    assert planned(made).constraints["strips"] == {"width": {"object": 3, "cyst: small": 1}}
+    alike = replace(found, classes=(found.classes[0], replace(small, rows=(30.0, 35.0, 40.0))))
+    assert make_plan(alike, "cpu").changes["constraints.strips.width"] == 3
+
+
+def test_patches_are_about_as_long_along_every_axis_of_space() -> None:
+    def patch(*spacing: float, depth: int = 128) -> list[int]:
+        found = replace(fingerprint(100.0, (128, 128), depth, tight=0), spacing=spacing or None)
+        chosen: list[int] = make_plan(found, "cpu").changes["data.patch"]
+        return chosen
+
+    cube = patch(1.0, 1.0, 1.0)
+    assert cube == patch() == [48, 48, 48]  # 64 along one axis would be more than 131,072 voxels
+    flat = patch(4.0, 1.0, 1.0)  # slices four times as far apart: a fourth as many, as far as four halvings allow
+    assert flat == [16, 80, 96]
+    fine = patch(0.5, 1.0, 1.0)
+    assert fine[0] > max(fine[1:])
+    shallow = replace(fingerprint(20.0, (128, 128), 6, tight=0), spacing=(4.0, 1.0, 1.0))
+    (reason,) = [one.reason for one in make_plan(shallow, "cpu").choices if one.name == "data.patch"]
+    assert "up to 6 of them are filled up to 16" in reason
+
+
 def test_what_boxes_cannot_tell_is_said() -> None:
     odd = replace(
         fingerprint(2.0), within={("core", "shell"): 0.9, ("shell", "core"): 0.1}, uneven=2.0, validated=0

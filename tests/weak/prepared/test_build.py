@@ -18,7 +18,8 @@ from small_downloads import SIZE, case, labelled, nifti, volume, write
 from ringfence.files import WriteFailed, checksum
 from ringfence.weak.datasets import find_folder, find_promise12
 from ringfence.weak.prepared import build
-from ringfence.weak.prepared.build import PreparationFailed, median_size, prepare_source
+from ringfence.weak.prepared.build import PreparationFailed, prepare_source
+from ringfence.weak.prepared.common_spacing import median_size
 from ringfence.weak.prepared.prepared_set import MANIFEST, read_prepared
 from ringfence.weak.prepared.unfinished import SOURCES
 

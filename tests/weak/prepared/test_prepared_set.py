@@ -53,7 +53,7 @@ def test_the_first_format_still_reads(tmp_path: Path) -> None:
             "its format is 'ringfence prepared set 3', and this version reads",
         ),
         ({"format": None}, "its format is None"),
-        ({"preprocessing": {"version": 9}}, "preprocessing has version 9, and this ringfence knows version 1"),
+        ({"preprocessing": {"version": 9}}, "preprocessing has version 9, and this ringfence knows 1 to 2"),
         ({"preprocessing": None}, "preprocessing is None; names and values are needed"),
         ({"cases": [{}]}, "cases[0]: there is no 'split'"),
         ({"labels": [0]}, "labels [0]: each of class 1 has one of its own, from 1 to 255"),

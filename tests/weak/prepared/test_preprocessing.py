@@ -80,7 +80,7 @@ def test_facts_make_the_same_one(size: tuple[int, int], percentiles: tuple[float
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "preprocessing has version 2, and this ringfence knows version 1: update ringfence"),
+        ({"version": 3}, "preprocessing has version 3, and this ringfence knows 1 to 2: update ringfence"),
         (
             {"bias_field": True},
             "preprocessing has 'bias_field', which this ringfence does not know: .* update this one",

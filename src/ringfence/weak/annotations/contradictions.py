@@ -53,6 +53,7 @@ def contradictions(labels: Labels, prepared: PreparedSet) -> Iterator[str]:
         if case.masked and (ours or points):
             mask = prepared.load(case)[1]
             if mask is not None:
+                mask = case.frame(prepared.size).cut(mask)
                 yield from _sizes_and_mask(ours, mask, case, prepared)
                 yield from _scribbles_and_mask(points, mask, case, prepared)
 
@@ -131,13 +132,13 @@ def _slices_and_volumes(sizes: Iterable[SizeAnnotation], prepared: PreparedSet) 
 def _sizes_and_mask(
     sizes: Iterable[SizeAnnotation], mask: NDArray[np.uint8], case: Case, prepared: PreparedSet
 ) -> Iterator[str]:
-    scale = math.prod(case.shape[1:]) / math.prod(prepared.size)
-    resized = case.shape[1:] != prepared.size
+    frame = case.frame(prepared.size)
+    scale = math.prod(frame.native) / math.prod(frame.size)
     for one in sizes:
         counts = (mask == one.label).sum(axis=(1, 2))
         counts = counts if one.slice is None else counts[one.slice : one.slice + 1]
         # half a pixel around each slice's object may have been lost or won, when it was resized
-        leeway = scale * float((2.0 * np.sqrt(counts) + 2.0).sum()) if resized else 0.0
+        leeway = scale * float((2.0 * np.sqrt(counts) + 2.0).sum()) if frame.resized else 0.0
         found = scale * int(counts.sum())
         for wrong, side, bound in (
             (found + leeway < one.low, "at least", one.low),
@@ -154,8 +155,9 @@ def _scribbles_and_mask(
     points: Iterable[ScribblePoint], mask: NDArray[np.uint8], case: Case, prepared: PreparedSet
 ) -> Iterator[str]:
     """Against the box around the mask, a pixel wider where slices were resized."""
-    scales = [after / before for before, after in zip(case.shape[1:], prepared.size, strict=True)]
-    leeway = float(case.shape[1:] != prepared.size)
+    frame = case.frame(prepared.size)
+    scales = [after / before for before, after in zip(frame.native, frame.size, strict=True)]
+    leeway = float(frame.resized)
     for (_, number, label), some in _by_place(points).items():
         if label == 0:
             continue

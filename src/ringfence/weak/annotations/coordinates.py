@@ -118,8 +118,10 @@ def _in_voxels(one: Drawn) -> Drawn:
 
 
 def _resized(one: Drawn, size: tuple[int, int]) -> Drawn:
-    factors = [length / new for length, new in zip(one.case.shape[1:], size, strict=True)]
-    return _scaled_by(one, [1.0] * (len(one.sides) - 2) + factors)
+    frame = one.case.frame(size)
+    factors = [length / new for length, new in zip(frame.native, frame.size, strict=True)]
+    sides = ((low - start, high - start) for (low, high), start in zip(one.sides[-2:], frame.start, strict=True))
+    return _scaled_by(replace(one, sides=(*one.sides[:-2], *sides)), [1.0] * (len(one.sides) - 2) + factors)
 
 
 def _scaled_by(one: Drawn, factors: Sequence[float]) -> Drawn:

@@ -1,5 +1,7 @@
 """Annotations in the grid of a prepared set, whose slices are of another in-plane size than the source's.
 
+Where a case's slices are in prepared ones, its ``frame`` says: all over them, or within, at a common spacing.
+
 A box becomes the smallest one of whole pixels that contains the scaled one: its start is rounded down, its stop up.
 "Nothing outside of the box" must stay true, and with rounding to the nearest pixel it would not: part of the object
 would be outside. The price is that a line along a side may meet only a part of a pixel of the object.
@@ -53,7 +55,7 @@ def place_boxes(annotations: Iterable[BoxAnnotation], case: Case, size: tuple[in
     lists: list[Promises] = [{} for _ in range(case.shape[0] * classes)]
     for one in _of(annotations, case, classes):
         flat = one.slice is not None or one.high[0] - one.low[0] == 1
-        scaled = _scaled(one.low[-2:], one.high[-2:], case.shape[1:], size)
+        scaled = _scaled(one.low[-2:], one.high[-2:], case, size)
         for number in range(one.low[0], one.high[0]) if one.slice is None else (one.slice,):
             _promise(lists[number * classes + one.label - 1], scaled, (flat and one.tight,) * 2)
     boxes, whole = _placed(lists, 2)
@@ -77,13 +79,12 @@ def place_volume_boxes(
         classes: how many there are.
     """
     lists: list[Promises] = [{} for _ in range(classes)]
-    new = (case.shape[0], *size)
     for one in _of(annotations, case, classes):
         if one.slice is None:
             low, high, deep = one.low, one.high, True
         else:
             low, high, deep = (one.slice, *one.low), (one.slice + 1, *one.high), False
-        _promise(lists[one.label - 1], _scaled(low, high, case.shape, new), (deep, one.tight, one.tight))
+        _promise(lists[one.label - 1], _scaled(low, high, case, size), (deep, one.tight, one.tight))
     return _placed(lists, 3)
 
 
@@ -105,14 +106,13 @@ def place_objects(
     """
     lists: list[list[Box]] = [[] for _ in range(classes)]
     flat: list[list[BoxAnnotation]] = [[] for _ in range(classes)]
-    new = (case.shape[0], *size)
     for one in _of(annotations, case, classes):
         if one.slice is None:
-            lists[one.label - 1].append(_scaled(one.low, one.high, case.shape, new))
+            lists[one.label - 1].append(_scaled(one.low, one.high, case, size))
         elif one.tight:
             flat[one.label - 1].append(one)
     for boxes, some in zip(lists, flat, strict=True):
-        boxes.extend(_scaled(low, high, case.shape, new) for low, high in joined_slices(some))
+        boxes.extend(_scaled(low, high, case, size) for low, high in joined_slices(some))
     return padded_boxes(lists, 3)
 
 
@@ -196,12 +196,16 @@ def _of(annotations: Iterable[Annotation], case: Case, classes: int) -> list[Ann
     return some
 
 
-def _scaled(low: Sequence[int], high: Sequence[int], old: Sequence[int], new: Sequence[int]) -> Box:
+def _scaled(low: Sequence[int], high: Sequence[int], case: Case, size: tuple[int, int]) -> Box:
     """Rounded down and up in whole numbers, so that nothing is off by one for the sake of floating point."""
-    return tuple(
-        (start * after // before, -(-stop * after // before))
-        for start, stop, before, after in zip(low, high, old, new, strict=True)
+    frame = case.frame(size)
+    in_plane = tuple(
+        (first + start * after // before, first - (-stop * after // before))
+        for first, start, stop, before, after in zip(
+            frame.start, low[-2:], high[-2:], frame.native, frame.size, strict=True
+        )
     )
+    return (*zip(low[:-2], high[:-2], strict=True), *in_plane)
 
 
 def _unbounded(shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -209,5 +213,5 @@ def _unbounded(shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.
 
 
 def _in_pixels(bounds: NDArray[np.float64], case: Case, size: tuple[int, int]) -> NDArray[np.float32]:
-    scaled: NDArray[np.float64] = bounds * (math.prod(size) / math.prod(case.shape[1:]))
+    scaled: NDArray[np.float64] = bounds * (math.prod(case.frame(size).size) / math.prod(case.shape[1:]))
     return scaled.astype(np.float32)

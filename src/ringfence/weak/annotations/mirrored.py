@@ -73,6 +73,7 @@ def _by_masks(cases: Sequence[Case], boxes: dict[str, list[BoxAnnotation]], prep
         mask = prepared.load(case)[1]
         if mask is None or not mask.any():
             continue
+        mask = case.frame(prepared.size).cut(mask)
         missed, slices = _missed(mask, boxes[case.name], case)
         how = min(missed, key=lambda way: missed[way])  # of equal ones the first, which changes least
         if missed[""] < MISSED:
@@ -125,10 +126,10 @@ def _by_images(
     ways: list[tuple[int, ...]] = [(), *WAYS]
     scores, labels, whose = [], [], []
     for number, case in enumerate(cases):
-        image = prepared.load(case)[0]
+        image = case.frame(prepared.size).cut(prepared.load(case)[0])
         some = sorted(boxes[case.name], key=lambda one: (one.slice is None, one.slice or 0, one.low))
         for one in some[:: max(1, math.ceil(len(some) / OF_A_CASE))]:
-            place = _in_grid(one, case, (len(image), *prepared.size))
+            place = _in_grid(one, case, (len(image), *image.shape[2:]))
             scores.append([_contrast(image, _mirrored(place, axes, image.shape)) for axes in ways])
             labels.append(one.label)
             whose.append(number)
@@ -177,7 +178,7 @@ def _contrast(image: NDArray[np.uint8], place: tuple[slice, ...]) -> list[float]
 
 
 def _in_grid(box: BoxAnnotation, case: Case, shape: Sequence[int]) -> tuple[slice, ...]:
-    """A box's voxels in the prepared set, at least one along each axis."""
+    """A box's voxels in the prepared set, without what is around its slices; at least one along each axis."""
     low, high = box.low, box.high
     if box.slice is not None:
         low, high = (box.slice, *low), (box.slice + 1, *high)

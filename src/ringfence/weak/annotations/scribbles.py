@@ -144,11 +144,16 @@ def _is_background(fields: Fields, prepared: PreparedSet) -> bool:
 def _placed(points: Iterable[ScribblePoint], case: Case, size: tuple[int, int]) -> list[tuple[int, int, int, int]]:
     """Slice, row, column and class of every pixel that is of one class."""
     classes: defaultdict[tuple[int, int, int], set[int]] = defaultdict(set)
-    height, width = case.shape[1:]
+    frame = case.frame(size)
     for one in points:
         if one.case == case.name:
             # the middle of a voxel, in whole numbers
-            row, column = (2 * one.row + 1) * size[0] // (2 * height), (2 * one.column + 1) * size[1] // (2 * width)
+            row, column = (
+                first + (2 * place + 1) * after // (2 * before)
+                for first, place, before, after in zip(
+                    frame.start, (one.row, one.column), frame.native, frame.size, strict=True
+                )
+            )
             classes[one.slice, row, column].add(one.label)
     return [(*place, min(labels)) for place, labels in sorted(classes.items()) if len(labels) == 1]
 

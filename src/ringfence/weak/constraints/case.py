@@ -110,7 +110,7 @@ class CaseSamples:
 
         Boxes from a file were rounded outwards if slices were resized: by a pixel more, then.
         """
-        resized = bool(self.annotated) and self.case is not None and self.case.shape[1:] != self.size
+        resized = bool(self.annotated) and self.case is not None and self.case.frame(self.size).resized
         in_plane = 2 * [self.margin + int(resized)]
         margin = [self.margin, *in_plane] if self.volume else in_plane
         return torch.tensor(margin).expand(len(self.image), -1)

@@ -116,9 +116,9 @@ def _ball(case: CaseSamples) -> list[float]:
             "slices, or correct the headers and prepare the set again"
         )
     depth, height, width = spacing or (1.0, 1.0, 1.0)
+    frame = case.case.frame(case.size)
     in_plane = [
-        now / (before * step)
-        for now, before, step in zip(case.size, case.case.shape[1:], (height, width), strict=True)
+        now / (before * step) for now, before, step in zip(frame.size, frame.native, (height, width), strict=True)
     ]
     half = [1.0 / depth, *in_plane] if case.volume else in_plane
     return [one / max(half) for one in half]

@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from torch import Tensor
 
-from ringfence.numbers import whole_number
 from ringfence.options import option
 from ringfence.residuals import Residual, at_least
 from ringfence.segmentation import Region
-from ringfence.weak.constraints.boxes import OnBoxes
 from ringfence.weak.constraints.constraint import Targets, Unit
-from ringfence.weak.constraints.odds import NEAR, strip_pulls, yardstick_of
+from ringfence.weak.constraints.odds import NEAR, yardstick_of
+from ringfence.weak.constraints.strip_width import OfWidth
 
 
 @dataclass(frozen=True)
-class Strips(OnBoxes):
+class Strips(OfWidth):
     """f = w - Σ_{p in strip} s_p <= 0 for every strip of w lines across a box: the paper's tightness prior.
 
-    In relative units a strip is measured in its width; for odds in a twentieth of what it usually holds.
+    w is the same for all classes, or each has its own. In relative units a strip is measured in its width; for odds
+    in a twentieth of what it usually holds.
     """
 
     kind: ClassVar[str] = "strips"
 
-    width: int = option(5, "pixels; every strip of this width across a box holds at least as many")
-
-    def __post_init__(self) -> None:
-        whole_number("width", self.width)
+    width: int | Mapping[str, int] = option(
+        5, "pixels; every strip of this width across a box holds at least as many. By class: '{liver: 8, cyst: 2}'"
+    )
+    widths: tuple[int, ...] = field(default=(), repr=False)
 
     def pulls(self, sides: Tensor, whole: Tensor) -> Tensor:
         """One strip along each axis."""
-        return strip_pulls(sides, whole, self.width)
+        return self.straight_pulls(sides, whole)
 
     def residual(self, region: Region, targets: Targets, unit: Unit) -> Residual:
         """``[N, K, objects, axes, strips]``; there are none along an axis where the box was cut along another."""
-        strips = region.strips(targets["box"], self.width, targets["margin"])
+        strips = self.measured(lambda width: region.strips(targets["box"], width, targets["margin"]))
         there = strips.mask & targets["whole"].unsqueeze(-1)
         scale = strip_scale(targets, strips.widths, unit)
         return at_least(strips.sums, strips.widths, mask=there, scale=scale)

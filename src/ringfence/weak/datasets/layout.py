@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from ringfence.weak.datasets.source import Source
+
+Spacing: TypeAlias = float | Literal["auto", "none"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Layout:
         help: what the command's help says of it.
         source: what SRC should be.
         size: default height and width of prepared slices; None: the medians of the cases, up to a multiple of 16.
+        spacing: default millimetres between their pixels; or "auto": a common one where cases differ; or "none".
         options: those of its own; each is a keyword of ``find``.
     """
 
@@ -51,4 +54,5 @@ class Layout:
     help: str = ""
     source: str = "the data set as downloaded"
     size: tuple[int, int] | None = None
+    spacing: Spacing = "auto"
     options: tuple[Option, ...] = ()

@@ -107,4 +107,5 @@ those of the paper's authors: {" ".join(sorted(name.removeprefix("Case") for nam
 mask, as in the challenge's test set, fail.""",
     source="a zip of the challenge, or a folder with its zips or files",
     size=SIZE,
+    spacing="none",  # as the paper's authors did
 )

@@ -21,9 +21,9 @@ from ringfence.options import inside
 from ringfence.weak.experiments.outputs import keep_outputs
 from ringfence.weak.experiments.settings import BoxSettings, ExperimentSettings
 from ringfence.weak.networks.build import Tempered, build_network, check_network
-from ringfence.weak.prepared.prepared_set import MANIFEST, PreparedSet, read_prepared
+from ringfence.weak.prepared.prepared_set import MANIFEST, PreparedSet
 from ringfence.weak.ranks.world import World, from_all, is_first, met, ranks
-from ringfence.weak.tasks.boxes import box_task
+from ringfence.weak.tasks.boxes import box_task, prepared_of
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.accelerator import choose_accelerator
 from ringfence.weak.training.divergence import FILE as DIVERGED
@@ -93,9 +93,7 @@ def checked_box_task(
         console: where a bar is shown if reading takes long; default: nowhere.
     """
     check_methods(settings, methods)
-    if not settings.data.prepared:
-        raise ValueError("data.prepared: which prepared set? Name the folder that `ringfence prepare` wrote")
-    prepared = read_prepared(settings.data.prepared)
+    prepared = prepared_of(settings.data)
     if "full_supervision" in methods:
         unmasked = [case.name for case in prepared.of("train") if not case.masked]
         if unmasked:

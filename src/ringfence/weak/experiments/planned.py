@@ -12,7 +12,7 @@ from ringfence.weak.experiments.presets import from_preset
 from ringfence.weak.experiments.settings import TrainSettings
 from ringfence.weak.planning.fingerprint import read_fingerprint
 from ringfence.weak.planning.plan import Choice, Device, Plan, make_plan
-from ringfence.weak.prepared.prepared_set import read_prepared
+from ringfence.weak.tasks.boxes import prepared_of
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.training.accelerator import choose_accelerator
 
@@ -29,9 +29,7 @@ def plan(data: BoxDataSettings | str | Path, device: str = "auto") -> Plan:
     """
     if not isinstance(data, BoxDataSettings):
         data = BoxDataSettings(prepared=str(data))
-    if not data.prepared:
-        raise ValueError("data.prepared: which prepared set? Name the folder that `ringfence prepare` wrote")
-    prepared = read_prepared(data.prepared)
+    prepared = prepared_of(data)
     boxes = None
     if data.boxes is not None:
         boxes = read_boxes(data.boxes, prepared)
@@ -41,6 +39,9 @@ def plan(data: BoxDataSettings | str | Path, device: str = "auto") -> Plan:
     given = [Choice("data.prepared", data.prepared, "the set")]
     if data.boxes is not None:
         given.append(Choice("data.boxes", data.boxes, "its boxes"))
+    if data.folds is not None:
+        given.append(Choice("data.folds", data.folds, "of the training cases, all of them but for one part"))
+        given.append(Choice("data.fold", data.fold, "the part that is held out"))
     made = make_plan(fingerprint, accelerator, drawn=data.boxes is not None)
     return Plan(made.fingerprint, (*given, *made.choices), made.remarks)
 

@@ -59,7 +59,8 @@ def predict_cases(
             case, reader = read.popleft()
             try:
                 volume, grey = reader.result()
-                found = segment(predictor, grey, probabilities=out.probabilities, doubts=out.overlays)
+                steps = volume.spacing[1:] if volume.spacing_known else None
+                found = segment(predictor, grey, steps, probabilities=out.probabilities, doubts=out.overlays)
             except (ValueError, OSError) as error:
                 written.append(writing.submit(Failure, case.name, str(error)))
             except BaseException as error:  # Ctrl-C: what is ready is written before

@@ -97,7 +97,8 @@ class Model:
         Args:
             image: any real numbers: a volume ``[slices, height, width]`` or a slice ``[height, width]``; several
                 channels come first. Of any size: the model resizes it, and its answer back.
-            spacing: millimetres between voxels along the same axes; for volumes in millilitres alone.
+            spacing: millimetres between voxels along the same axes; for volumes in millilitres, and needed by a
+                model that was trained at a common spacing.
             largest: keep the largest connected part of each class alone.
         """
         array = np.asarray(image)
@@ -106,14 +107,16 @@ class Model:
                 f"image is an array of numbers; for a file such as {image} there is ringfence.weak.predict"
             )
         grey, single = self._grey(array)
-        found = segment(self.predictor, grey, probabilities=True)
+        steps = None if spacing is None else _checked_spacing(spacing, 2 if single else 3)
+        if steps is None and (pixel := self.card.preprocessing.spacing) is not None:
+            raise ValueError(f"this model was trained on pixels of {pixel:g} mm: give the image's spacing, too")
+        found = segment(self.predictor, grey, steps and steps[-2:], probabilities=True)
         probabilities = found.probabilities
         assert probabilities is not None  # noqa: S101 - they are wanted
         mask = largest_parts(found.mask) if largest else found.mask
         labelled = np.array([0, *self.card.labels], dtype=np.uint8)[mask]
         if single:
             labelled, probabilities = labelled[0], probabilities[:, 0]
-        steps = None if spacing is None else _checked_spacing(spacing, labelled.ndim)
         return Segmentation(labelled, probabilities, self.card.classes, self.card.labels, steps, found.quality)
 
     def _grey(self, image: NDArray[Any]) -> tuple[NDArray[np.uint8], bool]:
@@ -142,6 +145,8 @@ class Model:
         card = self.card
         kind = "slices" if card.patch is None else f"volumes, in patches of {' × '.join(map(str, card.patch))}"
         size = " × ".join(map(str, card.preprocessing.size))
+        if card.preprocessing.spacing is not None:
+            size += f", pixels of {card.preprocessing.spacing:g} mm"
         return (
             f"Model {self.path}: {card.class_path.rpartition('.')[2]} of {kind} at {size}, "
             f"{', '.join(card.channels)} -> {', '.join(card.classes)}, trained by {card.method or '?'}"

@@ -21,7 +21,7 @@ from ringfence.weak.inference.footprint import FLOAT, affordable
 from ringfence.weak.inference.lanes import Lanes
 from ringfence.weak.inference.quality import Quality, QualityTally, doubt_of, likeliest
 from ringfence.weak.networks.build import Tempered
-from ringfence.weak.prepared.preprocessing import resized
+from ringfence.weak.prepared.preprocessing import framed
 from ringfence.weak.tasks.samples import padded
 from ringfence.weak.training.flip_averaging import flip_mean, flips_along
 from ringfence.weak.training.settings import flip_axes
@@ -77,6 +77,7 @@ class Predictor:
         image: NDArray[np.uint8],
         size: tuple[int, int],
         seen: Callable[[Sequence[Tensor]], None] = lambda answers: None,
+        inside: tuple[slice, slice] | None = None,
     ) -> Iterator[Tensor]:
         """Probabilities ``[some slices, 1 + K, *size]`` in the slices' order.
 
@@ -84,11 +85,15 @@ class Predictor:
             image: ``[slices, channels, height, width]`` at the model's size.
             size: height and width wanted.
             seen: is shown the answers about slices or patches and all their flips, before they are averaged.
+            inside: rows and columns of the image that are wanted; default: all.
         """
         one_by_one = self._slices(image, seen) if self.card.patch is None else self._volume(image, seen)
         for answer in one_by_one:
             if not bool(answer.isfinite().all()):
                 raise ValueError("the network's answer is not finite: are the model's weights?")
+            if inside is not None:
+                rows, columns = inside
+                answer = answer[..., rows, columns]
             if answer.shape[-2:] != tuple(size):
                 answer = F.interpolate(answer, size, mode="bilinear", antialias=True)
             yield answer
@@ -170,18 +175,28 @@ class Segmented:
 
 
 def segment(
-    predictor: Predictor, grey: NDArray[np.uint8], *, probabilities: bool = False, doubts: bool = False
+    predictor: Predictor,
+    grey: NDArray[np.uint8],
+    spacing: Sequence[float] | None = None,
+    *,
+    probabilities: bool = False,
+    doubts: bool = False,
 ) -> Segmented:
     """The likeliest class of each voxel, and what is wanted besides.
 
     Args:
         predictor: of the model.
         grey: normalised images ``[slices, channels, height, width]``, at their own size.
+        spacing: millimetres between rows and between columns, where known: a model of one spacing needs them.
         probabilities: whether they are wanted.
         doubts: whether they are wanted.
     """
     depth, channels, height, width = grey.shape
-    size, classes = predictor.card.preprocessing.size, len(predictor.card.classes)
+    frame, classes = (
+        predictor.card.preprocessing.frame((height, width), spacing, grow=True),
+        len(predictor.card.classes),
+    )
+    size = frame.canvas
     # images as floats before and after, and as bytes
     needed = depth * channels * (FLOAT * height * width + (FLOAT + 1) * size[0] * size[1])
     memory.check(needed, f"resizing {depth} slices to the model's {size[0]} × {size[1]}")
@@ -189,7 +204,7 @@ def segment(
     shares = np.zeros((classes, depth, height, width), dtype=np.float32) if probabilities else None
     unsure = np.zeros_like(mask) if doubts else None
     tally, done = QualityTally(classes), 0
-    for answer in predictor(resized(grey, size), (height, width), tally.compare):
+    for answer in predictor(framed(grey, frame), (height, width), tally.compare, frame.inside):
         here, labels = slice(done, done + len(answer)), likeliest(answer)
         mask[here] = labels.to(torch.uint8).cpu().numpy()
         tally.add(answer, labels)

@@ -209,5 +209,8 @@ def _spacing(case: Case, size: tuple[int, int]) -> tuple[float, float, float] | 
     """Millimetres between slices, rows and columns as they are in the prepared set."""
     if case.spacing is None:
         return None
-    depth, height, width = case.spacing
-    return depth, height * case.shape[1] / size[0], width * case.shape[2] / size[1]
+    (depth, *in_plane), frame = case.spacing, case.frame(size)
+    height, width = (
+        step * before / after for step, before, after in zip(in_plane, frame.native, frame.size, strict=True)
+    )
+    return depth, height, width

@@ -112,27 +112,33 @@ def _space(found: Fingerprint, device: Device, volumes: bool) -> list[Choice]:
     if not volumes:
         return [Choice("data.patch", None, f"slices ({known}): each has boxes of its own, and they say most there")]
     patch = _patch(found, VOXELS[device])
-    longest = max(one.longest for one in found.classes)
+    longest, most = max(one.longest for one in found.classes), found.depths[2]
+    filled = (
+        f"; the network halves slices four times, too, and up to {most} of them are filled up to {patch[0]}"
+        if most < patch[0]
+        else ""
+    )
     return [
         Choice(
             "data.patch",
             patch,
             f"volumes ({known}): boxes are in 3-D, and speak of whole objects alone; a patch is larger than "
-            f"nine of ten boxes ({longest:.0f} pixels) as far as {VOXELS[device]:,} voxels allow",
+            f"nine of ten boxes ({longest:.0f} pixels) as far as {VOXELS[device]:,} voxels allow, and where they "
+            f"do not, about as long along slices as along rows, in {'voxels' if apart is None else 'millimetres'}"
+            f"{filled}",
         )
     ]
 
 
 def _patch(found: Fingerprint, most: int) -> list[int]:
+    """Whole boxes and more, in all slices; what is too much is taken from the side that is longest in space."""
     longest = max(one.longest for one in found.classes)
-    in_plane = [min(_up(side), _up(1.5 * longest)) for side in found.size]
-    depth = _up(found.depths[2])
-    while math.prod([depth, *in_plane]) > most and max(depth, *in_plane) > HALVINGS:
-        if depth >= max(in_plane):
-            depth -= HALVINGS
-        else:
-            in_plane = [side - HALVINGS if side == max(in_plane) else side for side in in_plane]
-    return [depth, *in_plane]
+    sides = [_up(found.depths[2]), *(min(_up(side), _up(1.5 * longest)) for side in found.size)]
+    steps = found.spacing or (1.0, 1.0, 1.0)
+    while math.prod(sides) > most and max(sides) > HALVINGS:
+        lengths = [side * step if side > HALVINGS else 0.0 for side, step in zip(sides, steps, strict=True)]
+        sides[lengths.index(max(lengths))] -= HALVINGS
+    return sides
 
 
 def _up(length: float) -> int:
@@ -161,15 +167,9 @@ def _network(found: Fingerprint, device: Device, volumes: bool) -> list[Choice]:
 
 
 def _barrier(found: Fingerprint) -> list[Choice]:
-    smallest = min(found.classes, key=lambda one: one.side)
-    width = max(1, round(smallest.side / LINES))
     first, last = ODDS
     return [
-        Choice(
-            "constraints.strips.width",
-            width,
-            f"a {LINES}th of the smallest class's side: {one_line(smallest.name)}, {smallest.side:.0f} pixels",
-        ),
+        _strips(found),
         Choice(
             "constraints.edges.strength",
             STRENGTH,
@@ -184,6 +184,17 @@ def _barrier(found: Fingerprint) -> list[Choice]:
         Choice("log_barrier.final_t", round(math.sqrt(last), 4), f"odds of {last:g} at last: corners are left out"),
         Choice("full_supervision.dice", 1.0, "where masks are used: cross-entropy and Dice loss"),
     ]
+
+
+def _strips(found: Fingerprint) -> Choice:
+    """One width if it would be the same for all classes: strips of each width take a pass of their own."""
+    widths = {one.name: max(1, round(one.side / LINES)) for one in found.classes}
+    sides = ", ".join(f"{one_line(one.name)}, {one.side:.0f} pixels" for one in found.classes)
+    if len(set(widths.values())) > 1:
+        return Choice("constraints.strips.width", widths, f"a {LINES}th of each class's own side: {sides}")
+    return Choice(
+        "constraints.strips.width", min(widths.values()), f"a {LINES}th of the shorter median side: {sides}"
+    )
 
 
 def _remarks(found: Fingerprint) -> list[str]:
@@ -203,8 +214,8 @@ def _remarks(found: Fingerprint) -> list[str]:
     ]
     if found.uneven > 1.5:
         notes.append(
-            f"pixels of one case are {found.uneven:.1f} times as large as another's: resample the images to one "
-            "spacing, and prepare the set again"
+            f"pixels of one case are {found.uneven:.1f} times as large as another's: prepare the set again, with "
+            "--spacing auto"
         )
     if not found.validated:
         notes.append("no case for validation has a mask: nothing here can be measured by Dice (docs/quality.md)")

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.files import WriteFailed
 from ringfence.folders import locked
-from ringfence.hints import hint, one_line
+from ringfence.hints import hint, one_line, shown
 from ringfence.weak.datasets import Layout, Source, SourceCase, layout_named
+from ringfence.weak.datasets.layout import Spacing
 from ringfence.weak.datasets.source import Stamp, check_places
+from ringfence.weak.prepared.common_spacing import Grid, choose_grid, grid_of
 from ringfence.weak.prepared.needs import Needs, needs_of
 from ringfence.weak.prepared.preparation import Preparation
 from ringfence.weak.prepared.prepared_set import MANIFEST, Case, PreparedSet
@@ -30,14 +31,11 @@ from ringfence.weak.prepared.unfinished import (
     Facts,
     Preparing,
     open_preparing,
-    stored_size,
+    stored_grid,
     write_arrays,
 )
 from ringfence.weak.ranks.cases import Crew
-from ringfence.weak.volumes import Volume, check_same_grid, read_channels, read_shape, read_volume
-
-MULTIPLE: Final = 16
-"""Of which a chosen size is one: a U-Net of four levels halves it four times."""
+from ringfence.weak.volumes import Volume, check_same_grid, read_channels, read_volume
 
 
 class PreparationFailed(ValueError):  # noqa: N818 - some cases did, not the program
@@ -50,6 +48,7 @@ def prepare(
     out: str | Path,
     *,
     size: tuple[int, int] | None = None,
+    spacing: Spacing | None = None,
     percentiles: tuple[float, float] = PERCENTILES,
     validation: Sequence[str] | None = None,
     skip_failures: bool = False,
@@ -65,7 +64,10 @@ def prepare(
         source: the data set as downloaded; it is only read.
         out: a new or empty folder, or one where the same was begun: that is gone on with.
         size: height and width of every slice; default: the layout's, or the medians of the cases, up to a multiple
-            of 16.
+            of 16; at a common spacing, the largest's.
+        spacing: millimetres between rows and between columns of every slice; "auto": the median of the cases' own,
+            if all are known and slices of one size would have pixels that differ by more than a tenth; "none":
+            whole slices are resized to one size. Default: the layout's, mostly "auto".
         percentiles: of each volume's voxels, which become 0 and 255.
         validation: names of the cases for validation; default: the layout's own split.
         skip_failures: finish without the cases that fail; else there will be no manifest.
@@ -86,7 +88,7 @@ def prepare(
     return prepare_source(
         found,
         out,
-        size=size or layout.size,
+        **grid_of(layout, size, spacing),
         percentiles=percentiles,
         skip_failures=skip_failures,
         tell=tell,
@@ -99,6 +101,7 @@ def prepare_source(
     out: str | Path,
     *,
     size: tuple[int, int] | None = None,
+    spacing: Spacing = "auto",
     percentiles: tuple[float, float] = PERCENTILES,
     skip_failures: bool = False,
     tell: Callable[[str], None] = lambda case: None,
@@ -110,7 +113,9 @@ def prepare_source(
     Args:
         source: the data set as downloaded, as a layout's ``find`` returns it.
         out: a new or empty folder, or one where the same was begun.
-        size: height and width of every slice; default: the medians of the cases, up to a multiple of 16.
+        size: height and width of every slice; default: the medians of the cases, up to a multiple of 16; at a
+            common spacing, the largest's.
+        spacing: millimetres between rows and between columns, "auto" or "none": as of :func:`prepare`.
         percentiles: of each volume's voxels, which become 0 and 255.
         skip_failures: finish without the cases that fail; else there will be no manifest.
         tell: called with a case's name after it.
@@ -120,10 +125,18 @@ def prepare_source(
     folder, crew = Path(out), crew or Crew()
     crew.check_same(
         SRC=[[case.name, *(str(volume.path.name) for volume in case.images)] for case in source.cases],
-        options=(size, percentiles, skip_failures, sorted(source.validation), source.channels, source.labels),
+        options=(
+            size,
+            spacing,
+            percentiles,
+            skip_failures,
+            sorted(source.validation),
+            source.channels,
+            source.labels,
+        ),
     )
     with locked(folder, "prepared") if crew.world.first else nullcontext():
-        begun = _begun(folder, source, size, percentiles) if crew.world.first else None
+        begun = _begun(folder, source, size, spacing, percentiles) if crew.world.first else None
         crew.check_sees(folder / SOURCES)
         preparing = crew.from_first(begun)
         assert preparing is not None  # noqa: S101 - rank 0 has it
@@ -133,11 +146,20 @@ def prepare_source(
 
 
 def _begun(
-    folder: Path, source: Source, size: tuple[int, int] | None, percentiles: tuple[float, float]
+    folder: Path,
+    source: Source,
+    size: tuple[int, int] | None,
+    spacing: Spacing,
+    percentiles: tuple[float, float],
 ) -> Preparing:
-    stored = stored_size(folder)  # which refuses a folder of something else before headers are read
-    preprocessing = Preprocessing(size or stored or median_size(source), percentiles)
-    return open_preparing(folder, source, preprocessing)
+    if isinstance(spacing, str) and spacing not in ("auto", "none"):
+        raise ValueError(f"spacing is {shown(spacing)}; auto, none or a number of millimetres is needed")
+    stored = stored_grid(folder)  # which refuses a folder of something else before headers are read
+    if stored is None or not isinstance(spacing, str):
+        grid = choose_grid(source, size or (stored and stored.size), spacing)
+    else:  # what was begun is gone on with: other cases may be readable by now
+        grid = Grid(size or stored.size, stored.spacing if spacing == "auto" else None)
+    return open_preparing(folder, source, Preprocessing(grid.size, percentiles, grid.spacing))
 
 
 def _prepare(
@@ -170,22 +192,6 @@ def _prepare(
     if crew.world.first:
         prepared.write_manifest()
     return Preparation(prepared, tuple(sorted(failures)), kept, source.split)
-
-
-def median_size(source: Source) -> tuple[int, int]:
-    """The median height and width of the cases whose headers can be read, up to a multiple of 16."""
-    shapes = []
-    for case in source.cases:
-        try:
-            shapes.append(read_shape(case.images[0]))
-        except (ValueError, OSError):
-            continue  # said when the case's turn comes
-    if not shapes:
-        return MULTIPLE, MULTIPLE
-    _, height, width = (
-        math.ceil(statistics.median(sizes) / MULTIPLE) * MULTIPLE for sizes in zip(*shapes, strict=True)
-    )
-    return height, width
 
 
 @contextmanager
@@ -241,10 +247,15 @@ def _arrays(case: SourceCase, stamps: list[Stamp], source: Source, preprocessing
         raise ValueError(
             f"{images[0].path} has {len(images)} channels; the data set has {len(source.channels)}: {names}"
         )
-    grey = [preprocessing.image(image.voxels) for image in images]
-    labels = None if mask is None else preprocessing.labels(_classes(mask, source))
     depth, height, width = images[0].voxels.shape
-    return Arrays(np.stack(grey, axis=1), labels, (depth, height, width), _spacing(images[0]), stamps)
+    spacing = _spacing(images[0])
+    steps = None if spacing is None else spacing[1:]
+    frame = preprocessing.frame((height, width), steps)
+    grey = [preprocessing.image(image.voxels, steps) for image in images]
+    labels = None if mask is None else preprocessing.labels(_classes(mask, source), steps)
+    rows, columns = frame.inside
+    inside = None if preprocessing.spacing is None else ((rows.start, rows.stop), (columns.start, columns.stop))
+    return Arrays(np.stack(grey, axis=1), labels, (depth, height, width), spacing, stamps, inside)
 
 
 def _volumes(case: SourceCase) -> tuple[list[Volume], Volume | None]:

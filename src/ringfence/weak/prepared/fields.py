@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ringfence.hints import shown
@@ -87,6 +87,22 @@ def spacing(facts: Mapping[str, Any], name: str) -> tuple[float, float, float] |
     ):
         raise ValueError(f"{name} is {shown(values)}; three lengths above 0 are needed, or null")
     return float(values[0]), float(values[1]), float(values[2])
+
+
+def extents(facts: Mapping[str, Any], name: str, most: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """First row and one past the last, and the same of columns, of at most so many."""
+    values = field(facts, name)
+    if (
+        not isinstance(values, list)
+        or len(values) != 2
+        or not all(
+            isinstance(one, list) and len(one) == 2 and all(type(end) is int for end in one) for one in values
+        )
+        or not all(0 <= low < high <= length for (low, high), length in zip(values, most, strict=True))
+    ):
+        raise ValueError(f"{name} is {shown(values)}; start and stop of rows and of columns are needed")
+    (top, bottom), (left, right) = values
+    return (top, bottom), (left, right)
 
 
 def file_name(facts: Mapping[str, Any], name: str) -> str:

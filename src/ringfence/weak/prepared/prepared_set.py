@@ -1,7 +1,8 @@
 """A prepared set: every case as small arrays of the same in-plane size, and a manifest that says what they are.
 
     manifest.json     format, name, preprocessing, channels, classes, the classes' labels in the source, and for
-                      each case: file, checksum, split, native shape, spacing where known, whether it has a mask
+                      each case: file, checksum, split, native shape, spacing where known, whether it has a mask,
+                      and where all have one spacing, which rows and columns its slices fill
     CASE.npz          image uint8 [slices, channels, height, width]; mask uint8 [slices, height, width] if it has
                       one, 0 for background and k for the k-th of the classes; not packed, so that slices and
                       patches can be read alone (older sets are packed)
@@ -30,6 +31,7 @@ from ringfence.options import inside
 from ringfence.weak.prepared import fields
 from ringfence.weak.prepared.arrays import Damaged, most_bytes, promised_bytes, read_arrays
 from ringfence.weak.prepared.case_file import CaseFile, find_arrays
+from ringfence.weak.prepared.frame import Frame
 from ringfence.weak.prepared.preprocessing import LARGEST, Preprocessing
 from ringfence.weak.prepared.summary import as_html, as_text, counted
 
@@ -44,7 +46,8 @@ MOST_CHANNELS: Final = 10_000
 MANIFEST_BYTES: Final = 100_000_000
 """Of the longest manifest that is read: hundreds of thousands of cases."""
 
-Split: TypeAlias = Literal["train", "validation"]
+Split: TypeAlias = Literal["train", "validation", "unused"]
+"""What a case is for; unused are those for validation while others are cross-validated, and never in a manifest."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class Case:
         shape: of the source's volume: slices, height, width.
         spacing: millimetres between voxels along z, y, x in the source; None if unknown.
         masked: whether it has a mask.
+        inside: start and stop of the rows and of the columns of prepared slices that its own fill, where these were
+            brought to a common spacing: zeros are around them. None: they fill all.
     """
 
     name: str
@@ -68,6 +73,15 @@ class Case:
     shape: tuple[int, int, int]
     spacing: tuple[float, float, float] | None
     masked: bool
+    inside: tuple[tuple[int, int], tuple[int, int]] | None = None
+
+    def frame(self, size: tuple[int, int]) -> Frame:
+        """Where its slices lie in prepared ones, which are of this size."""
+        height, width = self.shape[1:]
+        if self.inside is None:
+            return Frame((height, width), size, (0, 0), size)
+        (top, bottom), (left, right) = self.inside
+        return Frame((height, width), (bottom - top, right - left), (top, left), size)
 
     @property
     def title(self) -> str:
@@ -164,7 +178,7 @@ class PreparedSet:
             "channels": self.channels,
             "classes": self.classes,
             "labels": self.labels,
-            "cases": [asdict(case) for case in self.cases],
+            "cases": [_facts(case) for case in self.cases],
         }
         write_text(self.path / MANIFEST, json.dumps(facts, indent=1) + "\n")
 
@@ -176,11 +190,15 @@ class PreparedSet:
             ("train", counted(case.shape[0] for case in self.of("train"))),
             ("validation", counted(case.shape[0] for case in self.of("validation")) + words),
             ("masks", f"{masked} with, {len(self.cases) - masked} without"),
-            ("size", "{} × {}".format(*self.size)),
+            ("size", "{} × {}".format(*self.size) + self._pixels),
             ("channels", ", ".join(self.channels)),
             ("classes", ", ".join(self.classes)),
             ("folder", str(self.path)),
         ]
+
+    @property
+    def _pixels(self) -> str:
+        return f", pixels of {self.preprocessing.spacing:g} mm" if self.preprocessing.spacing else ""
 
     def _title(self) -> str:
         return f"{self.name}: {counted(case.shape[0] for case in self.cases)}"
@@ -207,13 +225,14 @@ def read_prepared(path: str | Path) -> PreparedSet:
     facts = read_json(file, MANIFEST_BYTES)
     try:
         facts = fields.mapping(facts, "the whole")
+        preprocessing = _preprocessing(facts)
         prepared = PreparedSet(
             path,
             fields.text(facts, "name"),
-            _preprocessing(facts),
+            preprocessing,
             fields.texts(facts, "channels", MOST_CHANNELS),
             fields.texts(facts, "classes", MOST_CLASSES),
-            tuple(_case(one, number) for number, one in enumerate(fields.items(facts, "cases"))),
+            tuple(_case(one, number, preprocessing) for number, one in enumerate(fields.items(facts, "cases"))),
             tuple(fields.items(facts, "labels")) if "labels" in facts else (),
         )
         _check_split(prepared)
@@ -249,7 +268,15 @@ def _preprocessing(facts: Mapping[str, Any]) -> Preprocessing:
     )
 
 
-def _case(one: Any, number: int) -> Case:
+def _facts(case: Case) -> dict[str, Any]:
+    """A case as plain values, for JSON."""
+    facts = asdict(case)
+    if case.inside is None:
+        del facts["inside"]
+    return facts
+
+
+def _case(one: Any, number: int, preprocessing: Preprocessing) -> Case:
     with inside(f"cases[{number}]: "):
         facts = fields.mapping(one, "it")
         split = fields.field(facts, "split")
@@ -263,6 +290,7 @@ def _case(one: Any, number: int) -> Case:
             fields.lengths(facts, "shape", LARGEST),
             fields.spacing(facts, "spacing"),
             fields.flag(facts, "masked"),
+            None if preprocessing.spacing is None else fields.extents(facts, "inside", preprocessing.size),
         )
 
 

@@ -13,5 +13,6 @@ def missing_spacing(prepared: PreparedSet) -> list[str]:
         return []
     return [
         f"The spacing of {listed(without)} is not known, that of {len(prepared.cases) - len(without)} other cases "
-        "is: what is measured in millimetres leaves them out. Export them again, with the spacing in their headers."
+        "is: what is measured in millimetres leaves them out, and slices were resized to one size, not to one "
+        "spacing. Export them again, with the spacing in their headers."
     ]

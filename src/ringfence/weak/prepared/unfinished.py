@@ -21,8 +21,9 @@ from ringfence.folders import content
 from ringfence.hints import one_line
 from ringfence.weak.datasets.source import Source, SourceCase, Stamp
 from ringfence.weak.prepared.case_file import case_file_name, write_case
+from ringfence.weak.prepared.common_spacing import Grid
 from ringfence.weak.prepared.prepared_set import MANIFEST, Case, read_prepared
-from ringfence.weak.prepared.preprocessing import Preprocessing
+from ringfence.weak.prepared.preprocessing import Preprocessing, checked_spacing
 
 SOURCES: Final = "sources.json"
 SHOWN: Final = 8
@@ -41,6 +42,7 @@ class Arrays:
         shape: of the volume it came from.
         spacing: of that volume, where known.
         sources: what tells whether the files it came from have changed.
+        inside: start and stop of rows and columns that its slices fill, where they are not all.
     """
 
     image: NDArray[np.uint8]
@@ -48,6 +50,7 @@ class Arrays:
     shape: tuple[int, int, int]
     spacing: tuple[float, float, float] | None
     sources: list[Stamp]
+    inside: tuple[tuple[int, int], tuple[int, int]] | None = None
 
 
 @dataclass(frozen=True)
@@ -99,16 +102,19 @@ def write_arrays(folder: Path, case: str, arrays: Arrays) -> Facts:
     check_room(folder, arrays.image.nbytes + (0 if arrays.mask is None else arrays.mask.nbytes))
     remove([folder / MANIFEST])  # until it is written anew, this is not a prepared set
     sha256 = write_case(folder, case, arrays.image, arrays.mask).sha256
-    return {"sha256": sha256, "shape": arrays.shape, "spacing": arrays.spacing, "sources": arrays.sources}
+    facts = {"sha256": sha256, "shape": arrays.shape, "spacing": arrays.spacing, "sources": arrays.sources}
+    return facts if arrays.inside is None else facts | {"inside": arrays.inside}
 
 
-def stored_size(path: Path) -> tuple[int, int] | None:
-    """The slices' size in a folder that is being prepared; None if it is new or empty, and any other is refused."""
+def stored_grid(path: Path) -> Grid | None:
+    """The slices' grid in a folder that is being prepared; None if it is new or empty, and any other is refused."""
     stored = _stored(path)
     if stored is None:
         return None
     height, width = stored["asked"]["size"]
-    return (height, width) if type(height) is type(width) is int else None
+    if type(height) is not int or type(width) is not int:
+        return None
+    return Grid((height, width), checked_spacing(stored["asked"].get("spacing")))
 
 
 def open_preparing(path: Path, source: Source, preprocessing: Preprocessing) -> Preparing:
@@ -121,6 +127,7 @@ def open_preparing(path: Path, source: Source, preprocessing: Preprocessing) -> 
         "classes": list(source.classes),
         "labels": list(source.labels),
         "percentiles": list(preprocessing.percentiles),
+        "spacing": preprocessing.spacing,
     }
     stored = _stored(path)
     preparing = Preparing(path, preprocessing, asked, stored["cases"] if stored else {})
@@ -140,7 +147,11 @@ def _case(case: SourceCase, facts: Facts) -> Case:
         depth, row, column = facts["spacing"]
         spacing = (depth, row, column)
     file, shape = case_file_name(case.name), (slices, height, width)
-    return Case(case.name, "train", file, facts["sha256"], shape, spacing, masked=case.mask is not None)
+    inside = None
+    if facts.get("inside") is not None:
+        (top, bottom), (left, right) = facts["inside"]
+        inside = (top, bottom), (left, right)
+    return Case(case.name, "train", file, facts["sha256"], shape, spacing, case.mask is not None, inside)
 
 
 def _stored(path: Path) -> dict[str, Any] | None:

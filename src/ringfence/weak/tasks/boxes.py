@@ -15,6 +15,7 @@ from ringfence.weak.constraints.constraint import TaskFacts
 from ringfence.weak.constraints.odds import add_yardsticks
 from ringfence.weak.constraints.registry import make_constraints
 from ringfence.weak.constraints.strips import Strips
+from ringfence.weak.prepared.folds import with_fold
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet, read_prepared
 from ringfence.weak.tasks.labels import check_labels, lonely_classes
 from ringfence.weak.tasks.residence import streams
@@ -37,12 +38,10 @@ def box_task(
     Args:
         data: which set, and where its boxes come from.
         asked: the constraints: settings by name, see ``make_constraints``.
-        prepared: the set, if it has been read already.
+        prepared: the set, if it has been read already, by ``prepared_of``.
         each: called after every case that was read, and found to be the manifest's, with the number of them.
     """
-    if not data.prepared and prepared is None:
-        raise ValueError("data.prepared: which prepared set? Name the folder that `ringfence prepare` wrote")
-    prepared = prepared or read_prepared(data.prepared)
+    prepared = prepared or prepared_of(data)
     cases = prepared.of("train")
     if not cases:
         raise ValueError(f"{prepared.path} has no case for training")
@@ -83,6 +82,14 @@ def box_task(
         workers=data.workers,
         remarks=(*_remarks(between, cases, data.gap), *lonely_classes(train, cases, prepared.classes), *odd),
     )
+
+
+def prepared_of(data: BoxDataSettings) -> PreparedSet:
+    """The prepared set, and of its cases those that are asked for: all, or a fold of those for training."""
+    if not data.prepared:
+        raise ValueError("data.prepared: which prepared set? Name the folder that `ringfence prepare` wrote")
+    prepared = read_prepared(data.prepared)
+    return prepared if data.folds is None else with_fold(prepared, data.fold, data.folds)
 
 
 def sample_names(cases: Sequence[Case], *, volumes: bool) -> tuple[str, ...]:

@@ -28,6 +28,14 @@ class BoxDataSettings:
     patch: list[int] | None = option(
         None, "train on volumes, in patches of this many slices, rows and columns; default: on slices"
     )
+    folds: int | None = option(
+        None,
+        "cross-validation: train on the training cases but for one of so many parts of them, and judge by that "
+        "part; the cases for validation are not used. Default: train on all, and judge by those",
+    )
+    fold: int = option(
+        0, "with data.folds: which part is held out, from 0; by name, every so many-th case is in it"
+    )
     streamed: Literal["auto", "always", "never"] = option(
         "auto", "read images from the disk while training; auto: if they do not fit into memory"
     )
@@ -39,6 +47,14 @@ class BoxDataSettings:
             whole_number("smallest_part", self.smallest_part)
             whole_number("gap", self.gap, 0)
             whole_number("workers", self.workers, 0)
+            whole_number("fold", self.fold, 0)
+            if self.folds is not None:
+                whole_number("folds", self.folds, 2)
+        if self.fold >= (self.folds or 1):
+            known = (
+                "say how many there are, data.folds" if self.folds is None else f"folds are 0 to {self.folds - 1}"
+            )
+            raise ValueError(f"data.fold {self.fold}: {known}")
         if self.patch is not None and (len(self.patch) != 3 or min(self.patch) < 1):
             raise ValueError(f"data.patch is three numbers: slices, rows and columns; got {self.patch}")
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         header_sizes,
         read_channels,
         read_shape,
+        read_spacing,
         read_volume,
         write_volume,
     )
@@ -27,7 +28,15 @@ _HOMES = {
     "orientation": ("axes", "upright"),
     "parts": ("largest_parts",),
     "places": ("Place",),
-    "volume": ("Volume", "header_sizes", "read_channels", "read_shape", "read_volume", "write_volume"),
+    "volume": (
+        "Volume",
+        "header_sizes",
+        "read_channels",
+        "read_shape",
+        "read_spacing",
+        "read_volume",
+        "write_volume",
+    ),
 }
 
 __all__ = [
@@ -45,6 +54,7 @@ __all__ = [
     "largest_parts",
     "read_channels",
     "read_shape",
+    "read_spacing",
     "read_volume",
     "upright",
     "volume_name",

@@ -70,12 +70,15 @@ def read_metaimage(place: Place) -> tuple[NDArray[Any], tuple[float, float, floa
     return voxels, (z, y, x), geometry
 
 
-def metaimage_sizes(place: Place) -> tuple[int, ...]:
-    """Width, height, ... as the header says, without reading a voxel; not of more voxels than would be read."""
+def metaimage_steps(place: Place) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Width, height, ... and spacing along the same axes, as the header says, without reading a voxel.
+
+    Not of more voxels than would be read.
+    """
     with place.reading() as content, naming(place):
         header = read_header(content)
     memory.check(HANDLED * header.bytes, str(place))
-    return header.sizes
+    return header.sizes, (*header.spacing, 1.0, 1.0)[:3]
 
 
 def write_metaimage(path: Path, voxels: NDArray[Any], geometry: MetaGeometry) -> None:

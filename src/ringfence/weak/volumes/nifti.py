@@ -81,6 +81,11 @@ class Promise:
     scale: tuple[float, float]
 
     @property
+    def spacing(self) -> tuple[float, ...]:
+        """Along x, y, z."""
+        return (*(float(step) for step in self.header["pixdim"][1 : 1 + len(self.sizes)]), 1.0, 1.0)[:3]
+
+    @property
     def bytes(self) -> int:
         """Of the voxels as they are stored."""
         return math.prod(self.sizes) * self.kind.itemsize
@@ -107,16 +112,19 @@ def read_nifti(place: Place) -> tuple[NDArray[Any], tuple[float, float, float], 
         voxels = _voxels(place, promise, source)
     if voxels.ndim == 4 and voxels.shape[3] == 1:
         voxels = voxels[..., 0]
-    x, y, z = (*(float(step) for step in promise.header["pixdim"][1 : 1 + len(promise.sizes)]), 1.0, 1.0)[:3]
+    x, y, z = promise.spacing
     return voxels.transpose(), (z, y, x), geometry
 
 
-def nifti_sizes(place: Place) -> tuple[int, ...]:
-    """Width, height, ... as the header says, without reading a voxel; not of more voxels than would be read."""
+def nifti_steps(place: Place) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Width, height, ... and spacing along the same axes, as the header says, without reading a voxel.
+
+    Not of more voxels than would be read.
+    """
     with place.reading() as content, naming(place):
         promise = _checked(_header(_source(place, content)))
     memory.check(promise.memory, str(place))
-    return promise.sizes
+    return promise.sizes, promise.spacing
 
 
 def write_nifti(path: Path, voxels: NDArray[Any], geometry: NiftiGeometry) -> None:

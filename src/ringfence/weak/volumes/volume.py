@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ringfence.weak.volumes.formats import METAIMAGE, NIFTI, is_metaimage, is_nifti
 from ringfence.weak.volumes.grid import check_same_grid
-from ringfence.weak.volumes.metaimage import MetaGeometry, metaimage_sizes, read_metaimage, write_metaimage
-from ringfence.weak.volumes.nifti import NiftiGeometry, nifti_sizes, read_nifti, write_nifti
+from ringfence.weak.volumes.metaimage import MetaGeometry, metaimage_steps, read_metaimage, write_metaimage
+from ringfence.weak.volumes.nifti import NiftiGeometry, nifti_steps, read_nifti, write_nifti
 from ringfence.weak.volumes.places import Place
 
 UNKNOWN_SPACING: Final = (1.0, 1.0, 1.0)
@@ -73,8 +73,7 @@ def read_channels(paths: Sequence[Path | Place]) -> list[Volume]:
 
 def header_sizes(path: Path | Place) -> tuple[int, ...]:
     """Width, height, depth, and other axes if there are, as the header says, without reading a voxel."""
-    place = _place(path)
-    return nifti_sizes(place) if is_nifti(place.path) else metaimage_sizes(place)
+    return _header(path)[0]
 
 
 def read_shape(path: Path | Place) -> tuple[int, int, int]:
@@ -84,6 +83,17 @@ def read_shape(path: Path | Place) -> tuple[int, int, int]:
         raise ValueError(f"{path} cannot be read: it has {len(sizes)} axes; a volume has three")
     width, height, depth = sizes[:3]
     return depth, height, width
+
+
+def read_spacing(path: Path | Place) -> tuple[float, float, float] | None:
+    """Millimetres along z, y, x as the header says, without reading a voxel; None where it does not know."""
+    x, y, z = _header(path)[1]
+    return None if (z, y, x) == UNKNOWN_SPACING else (z, y, x)
+
+
+def _header(path: Path | Place) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    place = _place(path)
+    return nifti_steps(place) if is_nifti(place.path) else metaimage_steps(place)
 
 
 def write_volume(path: Path, voxels: NDArray[Any], like: Volume) -> None:

@@ -1,0 +1,198 @@
+r"""Settings compared by cross-validation within a set's training cases: its cases for validation are not touched.
+
+    python benchmarks/cross_validate.py prepared/promise12 --folds 5 --set constraints.edges.strength=2 \
+        --set constraints.edges.strength=10 data.margin=1 --out results/plan/strength
+
+Each --set is a variant of the plan, which itself comes first (unless --no-plan). Every variant is planned and
+trained on the same folds: whole cases, every so many-th by name. Dice is that of the cases held out, mean of the
+last ten epochs, or of all where there are fewer; their masks are used for nothing else. Seeds alone make a
+difference: look in how many folds a variant is better. With --workers several trainings share the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plan import reached
+from ringfence.environment import commit, environment
+
+PLAN = "plan"
+"""The name of the variant in which nothing is changed."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training: a variant on a fold, with a seed."""
+
+    prepared: Path
+    boxes: Path | None
+    device: str
+    folds: int
+    fold: int
+    seed: int
+    variant: str
+    changes: tuple[tuple[str, Any], ...]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train, and write OUT.json and OUT.md after each training."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("prepared", type=Path, nargs="?")
+    parser.add_argument(
+        "--rewrite", action="store_true", help="train nothing: OUT.md of the OUT.json that is there"
+    )
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--only", type=int, nargs="+", metavar="FOLD", help="these folds; default: all")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--boxes", type=Path, help="a file; default: around the masks of the training cases")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument(
+        "--set", nargs="+", action="append", default=[], metavar="NAME=VALUE", help="a variant of the plan"
+    )
+    parser.add_argument("--no-plan", action="store_true", help="leave out the plan as it is")
+    parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    if options.rewrite:
+        write(json.loads(options.out.with_suffix(".json").read_text(encoding="utf-8")), options.out)
+        return
+    if options.prepared is None:
+        parser.error("which prepared set?")
+    variants: list[tuple[str, tuple[tuple[str, Any], ...]]] = [] if options.no_plan else [(PLAN, ())]
+    variants += [(" ".join(words), tuple(map(change, words))) for words in options.set]
+    if not variants:
+        parser.error("--no-plan leaves nothing to train: give a --set")
+    jobs = [
+        Job(options.prepared, options.boxes, options.device, options.folds, fold, seed, name, changes)
+        for seed in options.seeds
+        for fold in (range(options.folds) if options.only is None else options.only)
+        for name, changes in variants
+    ]
+    record: dict[str, Any] = {
+        "command": command(options),
+        "seed": options.seeds,
+        "set": options.prepared.name,
+        "folds": options.folds,
+        "variants": [name for name, _ in variants],
+        "environment": environment() | {"commit": commit()},
+        "trainings": [],
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    for found in done(jobs, options.workers):
+        record["trainings"].append(found)
+        print(json.dumps({name: found[name] for name in ("variant", "fold", "seed", "dice")}), flush=True)
+        write(record, options.out)
+
+
+def change(word: str) -> tuple[str, Any]:
+    """A setting's dotted name, and its value; what is no JSON is a word."""
+    name, equals, text = word.partition("=")
+    if not equals:
+        raise SystemExit(f"--set {word}: NAME=VALUE is needed")
+    try:
+        return name, json.loads(text)
+    except ValueError:
+        return name, text
+
+
+def command(options: argparse.Namespace) -> str:
+    """What to say in a shell to get the same."""
+    words = [f"python benchmarks/cross_validate.py {options.prepared} --folds {options.folds}"]
+    words += [f"--only {' '.join(map(str, options.only))}"] * (options.only is not None)
+    words.append(f"--seeds {' '.join(map(str, options.seeds))}")
+    words += [f"--boxes {options.boxes}"] * bool(options.boxes)
+    words += [f"--set {' '.join(one)}" for one in options.set]
+    words += ["--no-plan"] * options.no_plan
+    return " ".join([*words, f"--workers {options.workers}"])
+
+
+def done(jobs: list[Job], workers: int) -> Iterator[dict[str, Any]]:
+    """What each training reached, in the order in which they end."""
+    if workers == 1:
+        yield from map(trained, jobs)
+        return
+    os.environ["OMP_NUM_THREADS"] = "1"  # threads that wait for each other spin
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        yield from pool.imap_unordered(trained, jobs)
+
+
+def trained(job: Job) -> dict[str, Any]:
+    """Plan by the fold's own training cases, train, and read what the run says."""
+    from ringfence import weak
+
+    boxes = None if job.boxes is None else str(job.boxes)
+    data = weak.BoxDataSettings(prepared=str(job.prepared), boxes=boxes, folds=job.folds, fold=job.fold)
+    changes = {"seed": job.seed, "training.device": job.device, **dict(job.changes)}
+    settings = weak.planned(weak.plan(data, job.device), changes)
+    with tempfile.TemporaryDirectory() as folder:
+        weak.train(settings, Path(folder) / "run", progress=False)
+        found = reached(Path(folder) / "run")
+    return {"variant": job.variant, "fold": job.fold, "seed": job.seed, **found}
+
+
+def write(record: dict[str, Any], out: Path) -> None:
+    """OUT.json with what was found over folds, and OUT.md."""
+    record["variants_over_folds"] = over_folds(record)
+    out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
+
+
+def over_folds(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Of each variant the folds' Dice, means over seeds; and against the first variant, on the folds of both."""
+    found: dict[str, dict[str, Any]] = {}
+    first = by_fold(record, record["variants"][0])
+    for name in record["variants"]:
+        if not (folds := by_fold(record, name)):
+            continue
+        apart = [folds[fold] - first[fold] for fold in folds if fold in first]
+        found[name] = {
+            "dice": statistics.mean(folds.values()),
+            "least": min(folds.values()),
+            "most": max(folds.values()),
+            "folds": folds,
+            "gain": statistics.mean(apart) if apart else None,
+            "better_in": sum(one > 0 for one in apart),
+            "compared_in": len(apart),
+        }
+    return found
+
+
+def by_fold(record: dict[str, Any], variant: str) -> dict[int, float]:
+    """Dice by fold: the mean over seeds."""
+    some = [one for one in record["trainings"] if one["variant"] == variant]
+    return {
+        fold: statistics.mean(float(one["dice"]) for one in some if one["fold"] == fold)
+        for fold in sorted({one["fold"] for one in some})
+    }
+
+
+def as_markdown(record: dict[str, Any]) -> str:
+    """A row for each variant."""
+    facts, first = record["environment"], record["variants"][0]
+    lines = [f"| {record['set']} | Dice over folds | against {first} | better in |", "|---|---|---|---|"]
+    for name, one in record["variants_over_folds"].items():
+        against = ("–", "–")
+        if name != first and one["gain"] is not None:
+            against = f"{one['gain']:+.3f}", f"{one['better_in']} of {one['compared_in']}"
+        spread = f"{one['dice']:.3f} ({one['least']:.3f} to {one['most']:.3f})"
+        lines.append(f"| {name} | {spread} | {' | '.join(against)} |")
+    lines += [
+        "",
+        f"Mean over {record['folds']} folds of the training cases (least to most). `{record['command']}`, torch "
+        f"{facts['torch']}, {facts['cpu'] if facts['gpu'] == 'none' else facts['gpu']}, commit "
+        f"{facts['commit'][:7]}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
