@@ -139,6 +139,7 @@ def trained(job: Job) -> dict[str, Any]:
     return {
         "set": job.prepared.name,
         "from": "masks" if job.masks else "boxes",
+        "boxes": None if job.boxes is None else str(job.boxes),
         "seed": job.seed,
         "dice": statistics.mean(float(row["dice"]) for row in last),
         "dice_of_classes": {name: float(value) for name, value in rows[-1].items() if name.startswith("dice/")},
