@@ -137,6 +137,7 @@ def trained(job: Job) -> dict[str, Any]:
     return {
         "set": job.prepared.name,
         "from": "masks" if job.masks else "boxes",
+        "boxes": None if job.boxes is None else str(job.boxes),
         "seed": job.seed,
         **found,
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -23,10 +24,16 @@ from ringfence.weak.training.gpu import fused_augmentation as fused
 from ringfence.weak.training.loading.data import Batch
 from ringfence.weak.training.settings import AugmentSettings, flip_axes
 
+LEVELS: Final = 4
+"""Numbers for each channel: contrast, brightness, gamma, and the strength of noise."""
+
 
 @dataclass(frozen=True)
 class Augmentation:
     """x' = ±s·x + d along each axis, for image, mask and targets alike; e^field·(c·x^γ + b) + noise for brightness.
+
+    Each channel is changed in brightness by itself: channels are measured one after the other, and what one is like
+    says nothing of another. Varied together, their ratio would stay as it is, and a network would learn from that.
 
     Random numbers follow from the batch's ``key`` (int64, one a sample); where it has none, from torch's generator.
 
@@ -58,7 +65,7 @@ def augmented(batch: Batch, constraints: Mapping[str, Constraint], settings: Aug
 def _augmented(batch: Batch, constraints: Mapping[str, Constraint], settings: AugmentSettings) -> Batch:
     images = batch["image"]
     key, axes = keys_of(batch), images.ndim - 2
-    draws = uniform(key, 3 * axes + 4)
+    draws = uniform(key, 3 * axes + LEVELS * images.shape[1])
     scale = 1.0 + settings.scale * (2.0 * draws[:, :axes] - 1.0)
     shift = settings.shift * (2.0 * draws[:, axes : 2 * axes] - 1.0)
     if axes == 3:  # by whole slices: one between two would be a blend of both, with the boxes of one
@@ -117,25 +124,24 @@ def _moved(images: Tensor, scale: Tensor, shift: Tensor, mode: str) -> Tensor:
 def _brightened(
     images: Tensor, key: Tensor, draws: Tensor, bias: Tensor | None, settings: AugmentSettings
 ) -> Tensor:
-    """draws: contrast, brightness, gamma and the strength of noise, of each image, in 0..1."""
+    """draws: contrast, brightness, gamma and the strength of noise, of each channel of an image, in 0..1."""
     if settings.intensity == settings.bias == settings.noise == 0.0:
         return images
-    ones = [1] * (images.ndim - 1)
-    changes = settings.intensity * (2.0 * draws[:, :3] - 1.0)
-    contrast, brightness, gamma = (change.view(-1, *ones) for change in changes.unbind(dim=1))
+    each = draws.view(*images.shape[:2], LEVELS, *[1] * (images.ndim - 2))
+    contrast, brightness, gamma = (settings.intensity * (2.0 * each[:, :, :3] - 1.0)).unbind(dim=2)
     grey = (images.float() / 255.0).pow(gamma.exp())
     grey = (1.0 + contrast) * (grey - 0.5) + 0.5 + 0.5 * brightness
     if bias is not None:
         grey = grey * bias.exp()
     if settings.noise > 0.0:
-        strength = settings.noise * draws[:, 3].view(-1, *ones)
+        strength = settings.noise * each[:, :, 3]
         grey = grey + strength * bell(key, grey[0].numel()).view(grey.shape)
     # what was black beyond the image's border stays so, or it would tell how the image was varied
     return torch.where(images > 0, (255.0 * grey).clamp(0.0, 255.0).round(), 0.0).to(images.dtype)
 
 
 def _field(images: Tensor, key: Tensor, strength: float) -> Tensor:
-    """Normal numbers on a coarse grid, smooth in between; the same for all channels: ``[B, 1, *space]``."""
-    space = images.shape[2:]
-    coarse = strength * bell(key, 4 ** len(space), FIELD).view(len(images), 1, *[4] * len(space))
+    """Normal numbers on a coarse grid, smooth in between: ``[B, C, *space]``."""
+    (rows, channels), space = images.shape[:2], images.shape[2:]
+    coarse = strength * bell(key, channels * 4 ** len(space), FIELD).view(rows, channels, *[4] * len(space))
     return F.interpolate(coarse, space, mode="bicubic" if len(space) == 2 else "trilinear")

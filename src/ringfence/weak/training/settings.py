@@ -131,7 +131,7 @@ class AugmentSettings:
     )
     shift: float = option(0.1, "move by up to this fraction of the image along each axis")
     scale: float = option(0.1, "enlarge or shrink by up to this fraction along each axis")
-    intensity: float = option(0.2, "vary contrast, brightness and gamma by up to this fraction")
+    intensity: float = option(0.2, "vary contrast, brightness and gamma of each channel by up to this fraction")
     bias: float = option(0.3, "multiply by a random bias field exp(this × smooth normal numbers), as MR coils do")
     noise: float = option(0.05, "add noise, of a strength up to this fraction of full brightness")
 

@@ -52,16 +52,17 @@ def vary(
     lower += pixel_at(image, y0 + 1, x0 + 1, height, width, there) * part_x
     value = tl.floor(upper * (1.0 - part_y) + lower * part_y + 0.5)
     if BRIGHT:
-        contrast = intensity * (2.0 * tl.load(draws + row * draw_stride) - 1.0)
-        brightness = intensity * (2.0 * tl.load(draws + row * draw_stride + 1) - 1.0)
-        gamma = tl.exp(intensity * (2.0 * tl.load(draws + row * draw_stride + 2) - 1.0))
+        own = draws + row * draw_stride + (plane % channels) * 4
+        contrast = intensity * (2.0 * tl.load(own) - 1.0)
+        brightness = intensity * (2.0 * tl.load(own + 1) - 1.0)
+        gamma = tl.exp(intensity * (2.0 * tl.load(own + 2) - 1.0))
         some = value > 0.0
         grey = tl.exp(gamma * tl.log(tl.where(some, value, 1.0) / 255.0))
         grey = (1.0 + contrast) * (grey - 0.5) + 0.5 + 0.5 * brightness
         if BIAS:
-            grey = grey * tl.exp(tl.load(bias + row * height * width + pixel, mask=there, other=0.0))
+            grey = grey * tl.exp(tl.load(bias + plane.to(tl.int64) * height * width + pixel, mask=there, other=0.0))
         if NOISE:
-            strength = noise * tl.load(draws + row * draw_stride + 3)
+            strength = noise * tl.load(own + 3)
             number = (plane % channels) * height * width + pixel + 1
             count = number.to(tl.uint64) + (1 << 32)
             bits = mixed(tl.load(key + row).to(tl.uint64) + count * 0x9E3779B97F4A7C15)

@@ -41,8 +41,8 @@ def varied(
         key: int64 ``[B]``.
         scale: ``[B, 2]``.
         shift: ``[B, 2]``.
-        draws: contrast, brightness, gamma and the strength of noise, in 0..1: ``[B, 4]``.
-        bias: the field's logarithm, ``[B, 1, H, W]``, or None.
+        draws: contrast, brightness, gamma and the strength of noise of each channel, in 0..1: ``[B, 4 C]``.
+        bias: the fields' logarithms, ``[B, C, H, W]``, or None.
         settings: how much of each.
     """
     from ringfence.weak.training.gpu import augmentation_kernels as kernels

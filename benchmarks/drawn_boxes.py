@@ -1,0 +1,157 @@
+"""Boxes as people draw them: Dice against how far their sides are off, and against how loose they are.
+
+    python benchmarks/generated_sets.py targets downloads/targets --masks
+    ringfence prepare folder downloads/targets prepared/targets
+    python benchmarks/drawn_boxes.py downloads/targets prepared/targets --seeds 0 1 --out results/plan/drawn
+
+Boxes are drawn anew around the masks in ``labelsTr``: with each side moved by up to a fraction of its length
+(jitter), and made larger by another (loose). They are given to training as a file, so that the plan assumes of them
+what it assumes of anybody's (`data.margin`); "exact" is what it makes of boxes around the masks. Dice as
+benchmarks/plan.py measures it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import statistics
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from generated_sets import boxes
+from plan import Job, done
+from ringfence.environment import commit, environment
+from ringfence.weak.volumes import read_volume
+
+HEADER = ("case", "slice", "class", "row_low", "row_high", "column_low", "column_high")
+
+
+@dataclass(frozen=True)
+class Hand:
+    """How boxes are drawn.
+
+    Attributes:
+        jitter: by which fraction of its length a side is moved, at most.
+        loose: by which fraction of its sides a box is larger.
+    """
+
+    jitter: float = 0.0
+    loose: float = 0.0
+
+    @property
+    def words(self) -> str:
+        """For a table."""
+        if self.jitter:
+            return f"sides moved by up to {100.0 * self.jitter:g} %"
+        return f"{100.0 * self.loose:g} % larger" if self.loose else "tight, from a file"
+
+
+def main() -> None:
+    """Train with every hand, and write OUT.json, OUT.md and, where there is matplotlib, OUT.png after each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("images", type=Path, help="the set's images and masks, as generated_sets.py wrote them")
+    parser.add_argument("prepared", type=Path, help="the same set, prepared")
+    parser.add_argument("--jitter", type=float, nargs="*", default=[0.025, 0.05, 0.1])
+    parser.add_argument("--loose", type=float, nargs="*", default=[0.05, 0.1, 0.2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings that differ")
+    parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    hands = [Hand(), *(Hand(jitter=one) for one in options.jitter), *(Hand(loose=one) for one in options.loose)]
+    changes = tuple((one.partition("=")[0], json.loads(one.partition("=")[2])) for one in options.set)
+    given = [
+        f"--{name} {' '.join(map(str, getattr(options, name)))}"
+        for name in ("jitter", "loose", "seeds", "set")
+        if getattr(options, name)
+    ]
+    record: dict[str, Any] = {
+        "command": f"python benchmarks/drawn_boxes.py {options.images} {options.prepared} {' '.join(given)} "
+        f"--workers {options.workers}",
+        "seed": options.seeds,
+        "environment": environment() | {"commit": commit()},
+        "trainings": [],
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / f"boxes-{number}.csv" for number in range(len(hands))]
+        for hand, file in zip(hands, files, strict=True):
+            draw(options.images, hand, file)
+        named = {str(file): hand for hand, file in zip(hands, files, strict=True)}
+        jobs = [
+            Job(options.prepared, masks=False, seed=seed, changes=changes, boxes=file)
+            for seed in options.seeds
+            for file in (*files, None)
+        ]
+        jobs += [Job(options.prepared, masks=True, seed=seed, changes=()) for seed in options.seeds]
+        for found in done(jobs, options.workers):
+            file = found.pop("boxes")
+            found["hand"] = "masks" if found["from"] == "masks" else "exact" if file is None else named[file].words
+            record["trainings"].append(found)
+            print(json.dumps({name: found[name] for name in ("set", "hand", "seed", "dice")}), flush=True)
+            write(record, hands, options.out)
+
+
+def draw(images: Path, hand: Hand, file: Path) -> None:
+    """boxes.csv of all masks: the same wobble, as far as it goes, whatever its size."""
+    facts = json.loads((images / "dataset.json").read_text(encoding="utf-8"))
+    classes, random = len(facts["labels"]) - 1, np.random.default_rng(0)
+    with file.open("w", newline="", encoding="utf-8") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(HEADER)
+        for path in sorted((images / "labelsTr").glob(f"*{facts['file_ending']}")):
+            case = path.name.removesuffix(facts["file_ending"])
+            labels = np.asarray(read_volume(path).voxels).astype(np.uint8)
+            writer.writerows((case, *row) for row in boxes(labels, classes, random, hand.jitter, hand.loose))
+
+
+def write(record: dict[str, Any], hands: list[Hand], out: Path) -> None:
+    """OUT.json with means over seeds, OUT.md and OUT.png."""
+    names = ["exact", *(hand.words for hand in hands), "masks"]
+    by_hand = {name: [one["dice"] for one in record["trainings"] if one["hand"] == name] for name in names}
+    record["means"] = {name: statistics.mean(each) for name, each in by_hand.items() if each}
+    out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    facts, best = record["environment"], record["means"].get("exact")
+    lines = ["| boxes | Dice | lost |", "|---|---|---|"]
+    for name, mean in record["means"].items():
+        each = by_hand[name]
+        spread = f" ({min(each):.3f} to {max(each):.3f})" if len(each) > 1 else ""
+        lost = "–" if best is None or name in ("exact", "masks") else f"{best - mean:.3f}"
+        title = {"exact": "around the masks", "masks": "none: from masks"}.get(name, name)
+        lines.append(f"| {title} | {mean:.3f}{spread} | {lost} |")
+    lines += [
+        "",
+        f"Mean over seeds (least to most). `{record['command']}`, torch {facts['torch']}, "
+        f"{facts['cpu'] if facts['gpu'] == 'none' else facts['gpu']}, commit {facts['commit'][:7]}.",
+    ]
+    out.with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    picture(record["means"], hands, out.with_suffix(".png"))
+
+
+def picture(means: dict[str, float], hands: list[Hand], file: Path) -> None:
+    """Dice against both errors, and what masks reach."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return
+    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    for name, title in (("jitter", "sides moved by up to"), ("loose", "boxes larger by")):
+        of = [hand for hand in hands if hand.words in means and (getattr(hand, name) or hand == Hand())]
+        axes.plot([100.0 * getattr(one, name) for one in of], [means[one.words] for one in of], "o-", label=title)
+    for name, title, line in (("masks", "masks", "--"), ("exact", "boxes around masks", ":")):
+        if name in means:
+            axes.axhline(means[name], linestyle=line, color="grey", label=title)
+    axes.set_xlabel("% of a side")
+    axes.set_ylabel("Dice")
+    axes.legend()
+    figure.savefig(file, dpi=110)
+
+
+if __name__ == "__main__":
+    main()
