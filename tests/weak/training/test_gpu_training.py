@@ -27,6 +27,7 @@ from ringfence.weak.tasks.discs import disc_task
 from ringfence.weak.training.augmentation import augmented
 from ringfence.weak.training.draws import keys
 from ringfence.weak.training.fit import make_module
+from ringfence.weak.training.gpu.answers import Answers
 from ringfence.weak.training.gpu.steps import record_steps
 from ringfence.weak.training.loading.data import Batches
 from ringfence.weak.training.methods import METHODS
@@ -173,6 +174,20 @@ def test_whole_steps_from_graphs_and_fused_kernels_train_as_plain_launches_do(tm
         with (out / "metrics.csv").open() as lines:
             found.append([float(row["train_loss"]) for row in csv.DictReader(lines)])
     assert found[0] == pytest.approx(found[1], rel=0.03, abs=0.03)
+
+
+def test_answers_are_replayed_with_the_weights_of_the_moment() -> None:
+    batches = list(Batches(disc_task(settings().data, 0).train, 4, seed=0, device=torch.device("cuda")))
+    module = on_the_gpu("log_barrier", batches).eval()
+    answers = Answers(module.predicted, torch.bfloat16)
+    with torch.inference_mode():
+        for batch in (*batches[:3], batches[-1], batches[1]):  # the last batch has two
+            with torch.autocast("cuda", torch.bfloat16):
+                expected = module.predicted(batch["image"])
+            torch.testing.assert_close(answers(batch["image"]), expected, rtol=1e-2, atol=1e-2)
+            with torch.inference_mode(False), torch.no_grad():
+                for weight in module.network.parameters():
+                    weight.mul_(1.1)
 
 
 def test_images_are_augmented_as_on_a_cpu() -> None:

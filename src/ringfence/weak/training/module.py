@@ -220,7 +220,7 @@ class WeakSegmentation(pl.LightningModule):
         """Whether the constraints hold and, where there are masks, what measures are made of."""
         ghost = GHOST in batch
         batch, _ = taken(batch, 0, 1)
-        logits = self.predicted(batch["image"])
+        logits = (self.recording.answers or self.predicted)(batch["image"])
         if ghost:
             for metric in self.measures.values() if "mask" in batch else ():
                 metric.update(logits[:0], without_rows(batch))  # type: ignore[operator]

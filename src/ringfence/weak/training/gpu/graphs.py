@@ -58,7 +58,7 @@ class Graphed:
         saved = [tensor.detach().clone() for tensor in kept]
         self._graph = torch.cuda.CUDAGraph()
         side = torch.cuda.Stream()
-        with _undisturbed(), nullcontext() if optimiser is None else optimiser.recorded():
+        with undisturbed(), nullcontext() if optimiser is None else optimiser.recorded():
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 for _ in range(WARM):
@@ -99,7 +99,7 @@ class Graphed:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """Without the garbage collector: an event of a training before, let go of here, would break the graph."""
     gc.collect()
     enabled = gc.isenabled()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.residuals import Residual
+from ringfence.weak.training.gpu.answers import Answers
 from ringfence.weak.training.gpu.graphs import Graphed, Losses
 from ringfence.weak.training.gpu.optimiser import InGraph
 
@@ -37,11 +38,13 @@ class Recording:
             are whole.
         steps: whether the optimiser's step is part of what is recorded.
         replaying: whether the last batch was replayed.
+        answers: validation's forward passes; None where they are plain.
     """
 
     def __init__(self) -> None:
         self.rows: Mapping[str, Tensor] | None = None
         self.steps = self.replaying = False
+        self.answers: Answers | None = None
         self._graphs: list[Graphed] = []
         self._like: list[dict[str, Residual]] = []
         self._latest: Graphed | None = None

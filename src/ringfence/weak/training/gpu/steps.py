@@ -14,6 +14,7 @@ from ringfence.barrier import computing_dtype
 from ringfence.residuals import Residual
 from ringfence.segmentation import Region
 from ringfence.weak.training.augmentation import Augmentation
+from ringfence.weak.training.gpu.answers import Answers
 from ringfence.weak.training.gpu.optimiser import InGraph, can_be_recorded
 from ringfence.weak.training.gpu.recording import Recording
 from ringfence.weak.training.together.global_batch import taken
@@ -38,11 +39,14 @@ def record_steps(module: WeakSegmentation) -> None:
     """Record steps for whole batches and for the last one of an epoch, if that is wanted and can be done.
 
     From numbers to gradients: gathering, augmentation, network, constraints, fence; and the optimiser's step,
-    unless somebody wants to see the gradients before.
+    unless somebody wants to see the gradients before. Validation's forward passes are recorded as they come.
     """
     data = _data(module)
     if data is None:
         return
+    dtype = torch.bfloat16 if "bf16" in str(module.trainer.precision) else None
+    if module.device.type == "cuda":
+        module.recording.answers = Answers(module.predicted, dtype)
     batch = module.varied(taken(next(iter(data.train_dataloader())), 0, 1)[0])
     rows = len(next(iter(batch.values())))
     last = len(module.recording.rows["image"]) % rows if module.recording.rows else 0
@@ -56,7 +60,6 @@ def record_steps(module: WeakSegmentation) -> None:
         if not module.fence.follow(module.device):
             return  # it has to be called
         touched = module.fence.followed()
-    dtype = torch.bfloat16 if "bf16" in str(module.trainer.precision) else None
     optimiser = _optimiser(module.trainer)
     module.recording.record(module.network, module.recorded, samples, like, dtype, optimiser, touched)
 
