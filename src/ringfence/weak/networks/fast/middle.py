@@ -172,9 +172,10 @@ class _Walked(torch.autograd.Function):
             )
         if asked[0] and ours[0]:
             dx = convolution(dy, used, walk(dy.shape[1], x.shape[1]), flipped=True)
-        if asked[1]:
-            how = sums(x.shape[1], dy.shape[1])
-            d_weight = weight_gradient(x, dy, weight, how) if ours[1] else d_weight.to(weight.dtype)
+        if asked[1] and ours[1]:
+            d_weight = weight_gradient(x, dy, weight, sums(x.shape[1], dy.shape[1]))
+        elif d_weight is not None:
+            d_weight = d_weight.to(weight.dtype)
         return dx, d_weight, None
 
 

@@ -3,13 +3,14 @@
 """A 3 × 3 convolution of maps with few channels, channels last: as matrix products that read each row three times.
 
 Images have zeros around them. Products are in what the map is in, sums in float32; nothing is added by atomics.
+One compilation serves all sizes of images: rows begin where vectors may, since channels are multiples of 16.
 """
 
 import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["height", "width"])
 def convolve(
     x, weight, out, height, width, stride, along_k, along_n, along_y, along_x, outputs,
     CHANNELS: tl.constexpr, FLIPPED: tl.constexpr, FOLDED: tl.constexpr, BH: tl.constexpr, BW: tl.constexpr,
@@ -33,11 +34,10 @@ def convolve(
         along_y, along_x = -along_y, -along_x
     place = weight + (tap * along_x + channel * along_k)[:, None] + output[None, :] * along_n
     known = asked[:, None] & (output < outputs)[None, :]
-    kind = x.dtype.element_ty
-    w00, w10, w20 = _column(place, along_y, known, kind)
+    w00, w10, w20 = _column(place, along_y, known, x)
     if not FOLDED:
-        w01, w11, w21 = _column(place + along_x, along_y, known, kind)
-        w02, w12, w22 = _column(place + 2 * along_x, along_y, known, kind)
+        w01, w11, w21 = _column(place + along_x, along_y, known, x)
+        w02, w12, w22 = _column(place + 2 * along_x, along_y, known, x)
     from_x = column[:, None] + (tap - 1)[None, :]
     above = tl.zeros((BW, BN), tl.float32)
     here = tl.zeros((BW, BN), tl.float32)
@@ -66,15 +66,15 @@ def convolve(
 
 
 @triton.jit
-def _column(place, along_y, known, kind: tl.constexpr):
-    """The weights of a column of taps, from the top, in what is computed in."""
-    top = tl.load(place, mask=known, other=0.0).to(kind)
-    middle = tl.load(place + along_y, mask=known, other=0.0).to(kind)
-    bottom = tl.load(place + 2 * along_y, mask=known, other=0.0).to(kind)
+def _column(place, along_y, known, x):
+    """The weights of a column of taps, from the top, in what x is in."""
+    top = tl.load(place, mask=known, other=0.0).to(x.dtype.element_ty)
+    middle = tl.load(place + along_y, mask=known, other=0.0).to(x.dtype.element_ty)
+    bottom = tl.load(place + 2 * along_y, mask=known, other=0.0).to(x.dtype.element_ty)
     return top, middle, bottom
 
 
-@triton.jit(do_not_specialize=["units", "each"])
+@triton.jit(do_not_specialize=["height", "width", "units", "each"])
 def weigh(
     x, dy, parts, height, width, x_stride, dy_stride, units, each, channels, outputs,
     BP: tl.constexpr, BX: tl.constexpr, BY: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, STAGES: tl.constexpr,
