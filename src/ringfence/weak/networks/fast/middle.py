@@ -143,7 +143,7 @@ def weight_gradient(x: Tensor, dy: Tensor, like: Tensor, how: Sums) -> Tensor:
     found = torch.empty_like(like)
     along_o, along_c, along_y, along_x = found.stride()
     kernels.gather[(-(-9 * channels * outputs // 32),)](
-        parts, found, count, channels, outputs, along_c, along_o, along_y, along_x, BP=64, BE=32
+        parts, found, count, channels, outputs, along_c, along_o, along_y, along_x, BP=128, BE=32
     )
     return found
 
