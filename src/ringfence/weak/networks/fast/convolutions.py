@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ringfence.weak.networks.fast.first import convolved, is_small
 from ringfence.weak.networks.fast.last import is_narrow, projected
+from ringfence.weak.networks.fast.middle import is_thin, walked
 
 
 class Unbiased2d(nn.Conv2d):
@@ -21,7 +22,11 @@ class Unbiased2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """As a convolution's, without the bias."""
-        found = convolved(input, self.weight) if is_small(self) else None
+        found = None
+        if is_small(self):
+            found = convolved(input, self.weight)
+        elif self.training and is_thin(self):
+            found = walked(input, self.weight, self.rounded)
         return self._conv_forward(input, _weight(self), None) if found is None else found
 
 

@@ -19,9 +19,10 @@ def faster(network: nn.Module) -> int:
 
     In every nn.Sequential (MONAI's blocks are such), a batch norm and the ReLU after it become one module, and the
     convolution before them leaves out its bias, which batch norm takes away again: its gradient is 0, and it is not
-    trained any more. A 1 × 1 convolution to a few channels, such as the last, reads its map once each way, and a
-    halving by maxima keeps no indices. MONAI's UpCat doubles and joins maps in one pass; its BasicUNet adds the
-    gradients of a map's two uses where it is halved, and rounds its weights for autocast at once.
+    trained any more; 3 × 3 convolutions of large maps with few channels train by kernels of their own. A 1 × 1
+    convolution to a few channels, such as the last, reads its map once each way, and a halving by maxima keeps no
+    indices. MONAI's UpCat doubles and joins maps in one pass; its BasicUNet adds the gradients of a map's two uses
+    where it is halved, and rounds its weights for autocast at once.
 
     Returns:
         How many batch norms were found.

@@ -1,0 +1,195 @@
+"""The 3 × 3 convolutions of large maps with few channels on a GPU: there is more to read than to multiply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from ringfence.weak.networks.fast.rows import computing_in, is_ours, rows_of
+
+CHANNELS: Final = (16, 32, 48, 64)
+"""That a convolution may have, and make: from there on, and between, cuDNN."""
+MOST_NUMBERS: Final = 2**29
+"""Of a map in an image: kernels count them in 32 bits, and a gradient may lie in a map a few times as wide."""
+MOST_IMAGES: Final = 2**13
+"""Programs have numbers of 16 bits along them."""
+
+
+class Wins(NamedTuple):
+    """Where a kernel is faster than cuDNN."""
+
+    product: int
+    """Channels in × channels out, at most."""
+    pixels: int
+    """Of all images, at least: below, nothing is large, and launches count."""
+
+
+WINS: Final = {"forward": Wins(2048, 2**17), "input": Wins(2048, 2**17), "weight": Wins(2048, 2**17)}
+"""The map itself, the gradient of what came in, and that of the weight."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How ``convolve`` goes over a map: rows and columns of a program, its warps, and loads ahead."""
+
+    rows: int = 8
+    columns: int = 128
+    warps: int = 4
+    stages: int = 1
+    folded: bool = False
+    outputs: int = 64
+    """Of a program, at most."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """How ``weigh`` sums: pixels at a time, channels and outputs of a program, its warps, loads ahead, programs."""
+
+    pixels: int = 64
+    channels: int = 32
+    outputs: int = 32
+    warps: int = 4
+    stages: int = 1
+    programs: int = 528
+
+
+def walk(channels: int, outputs: int) -> Walk:
+    """For a map of so many channels, to so many."""
+    if channels <= 32:
+        return Walk(columns=128 if max(channels, outputs) == 16 else 64, folded=True)
+    return Walk(columns=64)
+
+
+def sums(channels: int, outputs: int) -> Sums:
+    """For the gradient of a weight of so many channels, to so many outputs."""
+    block = 16 if min(channels, outputs) == 16 else 32
+    return Sums(pixels=128 if block == 16 else 64, channels=block, outputs=block, warps=4 if block == 16 else 8)
+
+
+def is_thin(convolution: nn.Conv2d) -> bool:
+    """Whether it is 3 × 3, of few channels to few, with zeros around the image, and nothing special."""
+    return (
+        convolution.in_channels in CHANNELS
+        and convolution.out_channels in CHANNELS
+        and convolution.kernel_size == (3, 3)
+        and convolution.stride == convolution.dilation == convolution.padding == (1, 1)
+        and convolution.groups == 1
+        and convolution.padding_mode == "zeros"
+    )
+
+
+def walked(x: Tensor, weight: Tensor, rounded: Tensor | None) -> Tensor | None:
+    """The convolution, without a bias; None where the kernels do not fit or cuDNN is as fast.
+
+    Args:
+        x: a map.
+        weight: in its own precision, which its gradient will have.
+        rounded: the weight, in the precision that is computed in, if there is such a copy.
+    """
+    dtype = computing_in(x)
+    if not is_ours(x) or dtype not in (torch.bfloat16, torch.float16) or not _counts(x, weight):
+        return None
+    if not any(_pays(which, x, weight) for which in WINS):
+        return None
+    if rounded is not None and rounded.dtype != dtype:
+        rounded = None
+    result: Tensor = _Walked.apply(x.to(dtype), weight, rounded)  # type: ignore[no-untyped-call]
+    return result
+
+
+def convolution(x: Tensor, weight: Tensor, how: Walk, flipped: bool = False) -> Tensor:
+    """The kernel itself: ``x``, its rows apart by any stride, with a weight; ``flipped``, the way gradients go."""
+    from ringfence.weak.networks.fast import middle_kernels as kernels
+
+    x, stride = rows_of(x)
+    batch, channels, height, width = x.shape
+    along_n, along_k, along_y, along_x = weight.stride()
+    outputs = weight.shape[0]
+    if flipped:
+        outputs, along_n, along_k = weight.shape[1], along_k, along_n
+    out = x.new_empty(batch, height, width, outputs).permute(0, 3, 1, 2)
+    block, deep = min(how.outputs, _power(outputs)), _power(channels)
+    grid = (-(-width // how.columns), -(-height // how.rows), batch * -(-outputs // block))
+    kernels.convolve[grid](
+        x, weight, out, height, width, stride, along_k, along_n, along_y, along_x, outputs, CHANNELS=channels,
+        FLIPPED=flipped, FOLDED=how.folded, BH=how.rows, BW=how.columns, BX=deep,
+        BK=_power(3 * deep) if how.folded else deep, BN=block, STAGES=how.stages, num_warps=how.warps,
+    )  # fmt: skip
+    return out
+
+
+def weight_gradient(x: Tensor, dy: Tensor, like: Tensor, how: Sums) -> Tensor:
+    """The kernels themselves: Σ over pixels of x[p + tap] dy[p], laid out as ``like`` is, in its precision."""
+    from ringfence.weak.networks.fast import middle_kernels as kernels
+
+    x, x_stride = rows_of(x)
+    dy, dy_stride = rows_of(dy)
+    batch, channels, height, width = x.shape
+    outputs = dy.shape[1]
+    bx, by = min(how.channels, _power(channels)), min(how.outputs, _power(outputs))
+    blocks = -(-channels // bx) * -(-outputs // by)
+    units = batch * height * -(-width // how.pixels)
+    each = -(-units // max(1, how.programs // blocks))
+    count = -(-units // each)
+    parts = x.new_empty(count, 9 * channels * outputs, dtype=torch.float32)
+    kernels.weigh[(count, blocks)](
+        x, dy, parts, height, width, x_stride, dy_stride, units, each, channels, outputs, BP=how.pixels, BX=bx,
+        BY=by, BM=_power(3 * bx), BN=_power(3 * by), STAGES=how.stages, num_warps=how.warps,
+    )  # fmt: skip
+    found = torch.empty_like(like)
+    along_o, along_c, along_y, along_x = found.stride()
+    kernels.gather[(-(-9 * channels * outputs // 32),)](
+        parts, found, count, channels, outputs, along_c, along_o, along_y, along_x, BP=128, BE=32
+    )
+    return found
+
+
+class _Walked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, rounded: Tensor | None) -> Tensor:
+        used = weight.detach().to(x.dtype) if rounded is None else rounded
+        ctx.save_for_backward(x, used)
+        ctx.like = weight
+        if _pays("forward", x, weight):
+            return convolution(x, used, walk(x.shape[1], len(weight)))
+        return torch.conv2d(x, used, padding=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        (x, used), weight = ctx.saved_tensors, ctx.like
+        asked = ctx.needs_input_grad[:2]
+        ours = [_pays(which, x, weight) for which in ("input", "weight")]
+        theirs = [one and not other for one, other in zip(asked, ours, strict=True)]
+        dx, d_weight = None, None
+        if any(theirs):
+            dx, d_weight, _ = torch.ops.aten.convolution_backward(
+                dy, x, used, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [*theirs, False]
+            )
+        if asked[0] and ours[0]:
+            dx = convolution(dy, used, walk(dy.shape[1], x.shape[1]), flipped=True)
+        if asked[1] and ours[1]:
+            d_weight = weight_gradient(x, dy, weight, sums(x.shape[1], dy.shape[1]))
+        elif d_weight is not None:
+            d_weight = d_weight.to(weight.dtype)
+        return dx, d_weight, None
+
+
+def _pays(which: str, x: Tensor, weight: Tensor) -> bool:
+    product, pixels = WINS[which]
+    return weight.shape[0] * weight.shape[1] <= product and x.numel() // x.shape[1] >= pixels
+
+
+def _counts(x: Tensor, weight: Tensor) -> bool:
+    """Whether the kernels' integers are enough."""
+    pixels = x.shape[2] * x.shape[3]
+    return max(weight.shape[:2]) * pixels < MOST_NUMBERS and len(x) <= MOST_IMAGES
+
+
+def _power(number: int) -> int:
+    """The smallest power of two from it on."""
+    return 1 << (number - 1).bit_length()
