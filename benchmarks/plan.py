@@ -53,24 +53,35 @@ def main() -> None:
     parser.add_argument("--boxes", type=Path, nargs="+", help="a file for each set; default: around their masks")
     parser.add_argument("--only", choices=("boxes", "masks"))
     parser.add_argument(
-        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings that the plan is changed by"
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings that the plan for boxes is changed by"
     )
+    parser.add_argument("--both", nargs="+", default=[], metavar="NAME=VALUE", help="likewise, and that for masks")
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     if options.rewrite:
         write(json.loads(options.out.with_suffix(".json").read_text(encoding="utf-8")), options.out)
         return
-    changes = tuple((one.partition("=")[0], json.loads(one.partition("=")[2])) for one in options.set)
+    changes, both = (
+        tuple((one.partition("=")[0], json.loads(one.partition("=")[2])) for one in some)
+        for some in (options.set, options.both)
+    )
     files = options.boxes or [None] * len(options.prepared)
     jobs = [
-        Job(path, kind == "masks", seed, changes if kind == "boxes" else (), file if kind == "boxes" else None)
+        Job(
+            path,
+            kind == "masks",
+            seed,
+            both + (changes if kind == "boxes" else ()),
+            file if kind == "boxes" else None,
+        )
         for seed in options.seeds
         for path, file in zip(options.prepared, files, strict=True)
         for kind in ("boxes", "masks")
         if options.only in (None, kind)
     ]
-    given = [f"--only {options.only}"] * bool(options.only) + [f"--set {' '.join(options.set)}"] * bool(options.set)
+    given = [f"--only {options.only}"] * bool(options.only)
+    given += [f"--{name} {' '.join(some)}" for name, some in (("set", options.set), ("both", options.both)) if some]
     if options.boxes:
         given.append(f"--boxes {' '.join(map(str, options.boxes))}")
     record: dict[str, Any] = {
