@@ -135,9 +135,12 @@ def test_tiles_cover_the_map_once(space: list[int], batch: int, channels: int, o
     assert cut.lengths == tuple(space)
     assert (cut.tiles_x - 1) * cut.columns < width <= cut.tiles_x * cut.columns
     assert (cut.tiles_y - 1) * cut.rows < height <= cut.tiles_y * cut.rows
-    walked = cut.parts // cut.tiles_y if cut.axes == 3 else cut.parts
-    along = deep if cut.axes == 3 else cut.tiles_y
+    across, along = (cut.tiles_y, deep) if cut.deep else (deep, cut.tiles_y)  # where it stays, and where it walks
+    walked, rest = divmod(cut.parts, across)
+    assert rest == 0
     assert (walked - 1) * cut.steps < along <= walked * cut.steps
+    fits = height == walked * cut.steps * cut.rows and width == cut.tiles_x * cut.columns
+    assert cut.deep or cut.even == fits
     assert all(one & (one - 1) == 0 for one in (cut.rows, cut.columns))  # as Triton wants them
     assert power_of_two(channels) * cut.rows * cut.columns <= 8192
 
@@ -151,7 +154,14 @@ CASES = [
     ((96, 80), 5, 3, False),
     ((20, 24, 28), 3, 2, True),
     ((20, 24, 28), 2, 1, False),
+    ((20, 24, 28), 2, 1, True),
+    ((8, 64, 128), 2, 1, False),
+    ((20, 24, 28), 4, 1, True),
+    ((20, 24, 28), 1, 1, False),
     ((16, 16), 20, 1, False),
+    ((64, 256), 4, 1, False),
+    ((64, 512), 2, 1, False),
+    ((64, 512), 2, 1, True),
 ]
 
 

@@ -1,130 +1,267 @@
 # mypy: ignore-errors
 # ruff: noqa: N803 - Triton's kernels: pointers and numbers, constants in capitals
-"""The same two kernels for one class against one other in 2-D: s is a sigmoid, and arithmetic counts.
+"""The two kernels for one class against one other, with one box at most: s is a sigmoid, and arithmetic counts.
 
-Sums are separable: along X, what is beside the box apart from what is in it, so that what is outside is a sum of
-positive terms.
+A program is one warp, and walks over STEPS tiles [R, W] of one slice: no sum needs another warp. Sums are
+separable: along X, what is beside the box apart from what is in it, so that what is outside is a sum of positive
+terms.
+
+EVEN: tiles end where the map does, and nothing needs a mask. AHEAD: a tile is asked for while the one before it is
+added up.
 """
 
 import triton
 import triton.language as tl
 
+from ringfence.segmentation.fused.instructions import power, reciprocal, start_early
+from ringfence.segmentation.fused.small_kernels import box_slope, whole_slope
+
 
 @triton.jit
-def chance(
-    logits, ys, tile_x, Y, X, stride_c, stride_y, stride_x, scale,
-    SIGN: tl.constexpr, PAIRED: tl.constexpr, R: tl.constexpr, W: tl.constexpr,
+def read(
+    logits, ys, tile_x, low, high, X, stride_c, stride_y, stride_x,
+    SIGN: tl.constexpr, PAIRED: tl.constexpr, W: tl.constexpr, EVEN: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
-    """s of a tile [R, W]; SIGN is 0 for a single channel, else 1 or -1 as the class is channel 1 or channel 0.
+    """A tile as it lies in memory: two channels [R, W]; or, PAIRED, [R, 2 W] where a pixel's two lie side by side.
 
-    PAIRED: the two channels of a pixel lie beside each other, and pixels one after another: read as they lie.
+    SIGN is 0 for a single channel, else 1 or -1 as the class is channel 1 or channel 0. Rows are read
+    from low to high.
     """
     if PAIRED:
         place = 2 * tile_x * W + tl.arange(0, 2 * W)
-        valid = (ys < Y)[:, None] & (place < 2 * X)[None, :]
-        both = tl.load(logits + ys[:, None] * stride_y + place[None, :], mask=valid, other=0.0)
-        first, second = tl.split(tl.reshape(both, (R, W, 2)))
-        value = (second.to(tl.float32) - first.to(tl.float32)) * SIGN
+        last = 2 * X
+        pointers = logits + ys[:, None] * stride_y + place[None, :]
     else:
-        xs = tile_x * W + tl.arange(0, W)
-        valid = (ys < Y)[:, None] & (xs < X)[None, :]
-        place = logits + ys[:, None] * stride_y + xs[None, :] * stride_x
-        value = tl.load(place, mask=valid, other=0.0).to(tl.float32)
-        if SIGN != 0:
-            value = (tl.load(place + stride_c, mask=valid, other=0.0).to(tl.float32) - value) * SIGN
-    return 1.0 / (1.0 + tl.exp(-scale * value))
+        place = tile_x * W + tl.arange(0, W)
+        last = X
+        pointers = logits + ys[:, None] * stride_y + place[None, :] * stride_x
+    there = ((ys >= low) & (ys < high))[:, None]
+    if not EVEN:
+        there = there & (place < last)[None, :]
+    first = tl.load(pointers, mask=there, other=0.0, eviction_policy=EVICT)
+    if PAIRED or SIGN == 0:
+        return first, first
+    return first, tl.load(pointers + stride_c, mask=there, other=0.0, eviction_policy=EVICT)
+
+
+@triton.jit
+def difference(first, second, SIGN: tl.constexpr, PAIRED: tl.constexpr, R: tl.constexpr, W: tl.constexpr):
+    """The second channel's logit less the first's, in float32; a single channel's own."""
+    if PAIRED:
+        first, second = tl.split(tl.reshape(first, (R, W, 2)))
+    if SIGN == 0:
+        return first.to(tl.float32)
+    return second.to(tl.float32) - first.to(tl.float32)
 
 
 @triton.jit
 def span(box, axis, place):
     """1 where start <= place < stop along an axis of a box, else 0."""
-    start, stop = tl.load(box + axis * 2), tl.load(box + axis * 2 + 1)
+    start, stop = tl.load(box + axis * 2).to(tl.int32), tl.load(box + axis * 2 + 1).to(tl.int32)
     return ((place >= start) & (place < stop)).to(tl.float32)
 
 
 @triton.jit
 def forward(
-    logits, box, out_y, out_x, box_y, box_x, outside,
-    Y, X, stride_b, stride_c, stride_y, stride_x, scale, tiles_x, parts, STEPS,
-    SIGN: tl.constexpr, PAIRED: tl.constexpr, R: tl.constexpr, W: tl.constexpr, BOXES: tl.constexpr,
+    logits, box, out_z, out_y, out_x, box_z, box_y, box_x, outside,
+    Z, Y, X, stride_b, stride_c, stride_z, stride_y, stride_x, rate, tiles_x, parts, parts_y, STEPS,
+    SIGN: tl.constexpr, PAIRED: tl.constexpr, R: tl.constexpr, W: tl.constexpr, AXES: tl.constexpr,
+    BOXES: tl.constexpr, EVEN: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """As the general ``forward``, with one object at most."""
-    b, part, tile_x = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    logits += b.to(tl.int64) * stride_b
+    """As the general ``forward``; rate is -log2(e) / temperature, times SIGN.
+
+    out_z: [batch, parts_y tiles_x, Z]. out_y: [batch, Z tiles_x, Y]. out_x: [batch, parts, X].
+    outside: [batch, parts tiles_x].
+    """
+    start_early(EARLY)
+    program = tl.program_id(0)
+    tile_x, part, b = program % tiles_x, (program // tiles_x) % parts, (program // tiles_x // parts).to(tl.int64)
+    z, part_y = part // parts_y, part % parts_y
+    logits += b * stride_b
+    if AXES == 3:
+        logits += z.to(tl.int64) * stride_z
     xs = tile_x * W + tl.arange(0, W)
-    rows = tl.arange(0, R)
+    low = part_y * STEPS * R
+    high = tl.minimum(low + STEPS * R, Y)
+    rows = low + tl.arange(0, R)
     all_x = tl.zeros((W,), tl.float32)
     some_x = tl.zeros((W,), tl.float32)
+    whole = tl.zeros((R,), tl.float32)
+    held = tl.zeros((R,), tl.float32)
     beyond = tl.zeros((R,), tl.float32)
+    row = ((b * Z + z) * tiles_x + tile_x) * Y
+    first, second = read(
+        logits, rows, tile_x, low, high, X, stride_c, stride_y, stride_x, SIGN, PAIRED, W, EVEN, ""
+    )  # fmt: skip
     if BOXES:
-        box += b * 4
-        in_x = span(box, 1, xs)
+        box += b * AXES * 2
+        in_x = span(box, AXES - 1, xs)
+        beside_x = 1.0 - in_x
+        in_z = 1.0
+        if AXES == 3:
+            in_z = span(box, 0, z)
     for step in range(STEPS):
-        ys = (part * STEPS + step) * R + rows
-        valid = (ys < Y)[:, None] & (xs < X)[None, :]
-        s = chance(logits, ys, tile_x, Y, X, stride_c, stride_y, stride_x, scale, SIGN, PAIRED, R, W)
-        s = tl.where(valid, s, 0.0)
+        ys = rows + step * R
+        value = difference(first, second, SIGN, PAIRED, R, W)
+        if AHEAD:
+            first, second = read(
+                logits, ys + R, tile_x, low, high, X, stride_c, stride_y, stride_x, SIGN, PAIRED, W,
+                EVEN, "",
+            )  # fmt: skip
+        s = reciprocal(1.0 + power(rate * value))
+        there = None
+        if not EVEN:
+            there = ys < Y
+            s = tl.where(there[:, None] & (xs < X)[None, :], s, 0.0)
         if BOXES:
-            in_y = span(box, 0, ys)
+            in_y = span(box, AXES - 2, ys) * in_z
             within = tl.sum(s * in_x[None, :], axis=1)
-            beside = tl.sum(s * (1.0 - in_x)[None, :], axis=1)
-            tl.store(out_y + (b * tiles_x + tile_x) * Y + ys, within + beside, mask=ys < Y)
-            tl.store(box_y + (b * tiles_x + tile_x) * Y + ys, within * in_y, mask=ys < Y)
+            beside = tl.sum(s * beside_x[None, :], axis=1)
+            inside = within * in_y
+            tl.store(out_y + row + ys, within + beside, mask=there)
+            tl.store(box_y + row + ys, inside, mask=there)
             beyond += beside + within * (1.0 - in_y)
             some_x += tl.sum(s * in_y[:, None], axis=0)
             all_x += tl.sum(s * (1.0 - in_y)[:, None], axis=0)
+            if AXES == 3:
+                whole += within + beside
+                held += inside
         else:
-            tl.store(out_y + (b * tiles_x + tile_x) * Y + ys, tl.sum(s, axis=1), mask=ys < Y)
+            along = tl.sum(s, axis=1)
+            tl.store(out_y + row + ys, along, mask=there)
             all_x += tl.sum(s, axis=0)
+            if AXES == 3:
+                whole += along
+        if not AHEAD:
+            first, second = read(
+                logits, ys + R, tile_x, low, high, X, stride_c, stride_y, stride_x, SIGN, PAIRED, W,
+                EVEN, "",
+            )  # fmt: skip
     column = (b * parts + part) * X + xs
+    tile_z = ((b * parts_y + part_y) * tiles_x + tile_x) * Z + z
+    if AXES == 3:
+        tl.store(out_z + tile_z, tl.sum(whole, axis=0))
     if BOXES:
         tl.store(box_x + column, some_x * in_x, mask=xs < X)
         tl.store(out_x + column, all_x + some_x, mask=xs < X)
         tl.store(outside + (b * parts + part) * tiles_x + tile_x, tl.sum(beyond, axis=0))
+        if AXES == 3:
+            tl.store(box_z + tile_z, tl.sum(held, axis=0))
     else:
         tl.store(out_x + column, all_x, mask=xs < X)
 
 
 @triton.jit
 def backward(
-    logits, gradient, box, whole_y, whole_x, boxed_y, boxed_x, slope_outside, outside_b,
-    Y, X, stride_b, stride_c, stride_y, stride_x, grad_b, grad_c, grad_y, grad_x, scale, STEPS,
-    SIGN: tl.constexpr, PAIRED: tl.constexpr, R: tl.constexpr, W: tl.constexpr, BOXES: tl.constexpr,
+    logits, gradient, box, margin, margin_b, margin_a,
+    sums_z, sums_y, sums_x, g_size, g_centroid, along_z, along_y, along_x, g_inside, g_strips, size, centroid,
+    slope_outside, outside_b, Z, Y, X, stride_b, stride_c, stride_z, stride_y, stride_x,
+    grad_b, grad_c, grad_z, grad_y, grad_x, rate, scale, small, most, tiles_x, parts, parts_y, STEPS,
+    SIGN: tl.constexpr, PAIRED: tl.constexpr, R: tl.constexpr, W: tl.constexpr, AXES: tl.constexpr,
+    BOXES: tl.constexpr, EVEN: tl.constexpr, AHEAD: tl.constexpr, EARLY: tl.constexpr, SUMS: tl.constexpr,
+    SIZE: tl.constexpr, CENTROID: tl.constexpr, ALONG: tl.constexpr, INSIDE: tl.constexpr, STRIPS: tl.constexpr,
+    MARGIN: tl.constexpr, OUTSIDE: tl.constexpr, WIDTH: tl.constexpr, TURNED: tl.constexpr, EVICT: tl.constexpr,
+    STREAM: tl.constexpr,
 ):  # fmt: skip
-    """As the general ``backward``: d/dlogit = ±s (1 - s) g / temperature."""
-    b, part, tile_x = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    """As the general ``backward``: d/dlogit = ±s (1 - s) g / temperature; scale is 1 / temperature, times SIGN.
+
+    TURNED: from the end to the beginning, since what the forward pass read last is still in the cache.
+    """
+    start_early(EARLY)
+    program = tl.program_id(0)
+    if TURNED:
+        program = tl.num_programs(0) - 1 - program
+    tile_x, part, b = program % tiles_x, (program // tiles_x) % parts, program // tiles_x // parts
+    z, part_y = part // parts_y, part % parts_y
     logits += b.to(tl.int64) * stride_b
     gradient += b.to(tl.int64) * grad_b
+    if AXES == 3:
+        logits += z.to(tl.int64) * stride_z
+        gradient += z.to(tl.int64) * grad_z
     xs = tile_x * W + tl.arange(0, W)
-    rows = tl.arange(0, R)
-    along_x = tl.load(whole_x + b * X + xs, mask=xs < X, other=0.0)
+    low = part_y * STEPS * R
+    high = tl.minimum(low + STEPS * R, Y)
+    top = low + tl.arange(0, R)
+    turn = R
+    if TURNED:
+        top += (STEPS - 1) * R
+        turn = -R
+    first, second = read(
+        logits, top, tile_x, low, high, X, stride_c, stride_y, stride_x, SIGN, PAIRED, W, EVEN, EVICT
+    )  # fmt: skip
+    level = 0.0
+    plane = 0.0
+    in_z = 1.0
+    if AXES == 3:
+        level = whole_slope(
+            sums_z, g_size, g_centroid, size, centroid, b, z, Z, small, 0, AXES, SUMS, SIZE, CENTROID
+        )  # fmt: skip
+    whole_x = scale * whole_slope(
+        sums_x, g_size, g_centroid, size, centroid, b, xs, X, small, AXES - 1, AXES, SUMS, SIZE, CENTROID
+    )  # fmt: skip
     if BOXES:
-        box += b * 4
-        in_x = span(box, 1, xs)
-        beyond = tl.load(slope_outside + b * outside_b)
-        inner_x = (tl.load(boxed_x + b * X + xs, mask=xs < X, other=0.0) - beyond) * in_x
+        corner = box + b * AXES * 2
+        in_x = span(corner, AXES - 1, xs)
+        beyond = 0.0
+        if OUTSIDE:
+            beyond = tl.load(slope_outside + b * outside_b)
+        level += beyond
+        if AXES == 3:
+            in_z = span(corner, 0, z)
+            plane = box_slope(
+                along_z, g_inside, g_strips, box, margin, margin_b, margin_a, b, b, z, Z, most, 0, AXES, ALONG,
+                INSIDE, STRIPS, MARGIN, WIDTH,
+            )  # fmt: skip
+        boxed_x = box_slope(
+            along_x, g_inside, g_strips, box, margin, margin_b, margin_a, b, b, xs, X, most, AXES - 1, AXES,
+            ALONG, INSIDE, STRIPS, MARGIN, WIDTH,
+        )  # fmt: skip
+        inner_x = scale * (boxed_x + (plane - beyond)) * in_x
     for step in range(STEPS):
-        ys = (part * STEPS + step) * R + rows
-        valid = (ys < Y)[:, None] & (xs < X)[None, :]
-        s = chance(logits, ys, tile_x, Y, X, stride_c, stride_y, stride_x, scale, SIGN, PAIRED, R, W)
-        along_y = tl.load(whole_y + b * Y + ys, mask=ys < Y, other=0.0)
+        ys = top + step * turn
+        value = difference(first, second, SIGN, PAIRED, R, W)
+        if AHEAD:
+            first, second = read(
+                logits, ys + turn, tile_x, low, high, X, stride_c, stride_y, stride_x, SIGN, PAIRED, W,
+                EVEN, EVICT,
+            )  # fmt: skip
+        s = reciprocal(1.0 + power(rate * value))
+        whole_y = whole_slope(
+            sums_y, g_size, g_centroid, size, centroid, b, ys, Y, small, AXES - 2, AXES, SUMS, SIZE, CENTROID
+        )  # fmt: skip
+        whole_y = scale * (whole_y + level)
         if BOXES:
-            in_y = span(box, 0, ys)
-            inner_y = tl.load(boxed_y + b * Y + ys, mask=ys < Y, other=0.0) * in_y
-            inner = inner_y[:, None] * in_x[None, :] + in_y[:, None] * inner_x[None, :]
-            g = inner + (along_y + beyond)[:, None] + along_x[None, :]
+            in_y = span(corner, AXES - 2, ys) * in_z
+            boxed_y = box_slope(
+                along_y, g_inside, g_strips, box, margin, margin_b, margin_a, b, b, ys, Y, most, AXES - 2, AXES,
+                ALONG, INSIDE, STRIPS, MARGIN, WIDTH,
+            )  # fmt: skip
+            inner_y = scale * boxed_y * in_y
+            g = (whole_y[:, None] + inner_y[:, None] * in_x[None, :]) + (
+                whole_x[None, :] + in_y[:, None] * inner_x[None, :]
+            )
         else:
-            g = along_y[:, None] + along_x[None, :]
-        result = (s - s * s) * (g * scale)
+            g = whole_y[:, None] + whole_x[None, :]
+        result = (s - s * s) * g
         target = gradient + ys[:, None] * grad_y
+        there = None
+        if not EVEN:
+            there = (ys < Y)[:, None] & (xs < X)[None, :]
         if SIGN == 0:
-            tl.store(target + xs[None, :] * grad_x, result.to(gradient.dtype.element_ty), mask=valid)
-        else:
-            result = (result * SIGN).to(gradient.dtype.element_ty)
-            if PAIRED:
-                place = 2 * tile_x * W + tl.arange(0, 2 * W)
+            single = result.to(gradient.dtype.element_ty)
+            tl.store(target + xs[None, :] * grad_x, single, mask=there, cache_modifier=STREAM)
+        elif PAIRED:
+            both = tl.join((-result).to(gradient.dtype.element_ty), result.to(gradient.dtype.element_ty))
+            place = 2 * tile_x * W + tl.arange(0, 2 * W)
+            if not EVEN:
                 there = (ys < Y)[:, None] & (place < 2 * X)[None, :]
-                tl.store(target + place[None, :], tl.reshape(tl.join(-result, result), (R, 2 * W)), mask=there)
-            else:
-                tl.store(target + xs[None, :] * grad_x + grad_c, result, mask=valid)
-                tl.store(target + xs[None, :] * grad_x, -result, mask=valid)
+            tl.store(target + place[None, :], tl.reshape(both, (R, 2 * W)), mask=there, cache_modifier=STREAM)
+        else:
+            target += xs[None, :] * grad_x
+            tl.store(target, (-result).to(gradient.dtype.element_ty), mask=there, cache_modifier=STREAM)
+            tl.store(target + grad_c, result.to(gradient.dtype.element_ty), mask=there, cache_modifier=STREAM)
+        if not AHEAD:
+            first, second = read(
+                logits, ys + turn, tile_x, low, high, X, stride_c, stride_y, stride_x, SIGN, PAIRED, W,
+                EVEN, EVICT,
+            )  # fmt: skip

@@ -9,20 +9,61 @@ from typing import Any, Final
 
 from torch import Tensor
 
-TILE: Final = 4096
-"""Numbers that a program holds at once: 32 for each of 128 threads."""
-WIDEST: Final = 512
-"""Columns of a tile; wider maps have several beside each other."""
-ROWS: Final = 64
-"""A program walks over so many rows, if that leaves enough programs: it writes its sums along X once."""
-ENOUGH: Final = 1056
-"""Programs: eight for each multiprocessor of a large GPU."""
-WARPS: Final = 4
-BINARY_TILE: Final = 2048
-"""Bytes of a channel that a program of one warp reads at once, for one class against one other."""
-BINARY_COLUMNS: Final = 256
-BINARY_STEPS: Final = 32
-"""Rows that such a program walks over."""
+HELD: Final = 1024
+"""Numbers that one warp holds beside their sums: 32 for each thread. More channels take more warps."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What the kernels' speed depends on, and nothing else does.
+
+    Attributes:
+        tile: bytes of a channel that a program of one warp reads at once, for one class against one other.
+        columns: of such a tile, at most.
+        pixels: that such a program walks over, if that leaves enough programs: it writes its sums along X once.
+        values: numbers of all channels that a warp holds at once, for several classes with one box each.
+        class_columns: of such a tile, at most.
+        numbers: of all channels that such a program walks over, likewise.
+        crowd: numbers that a program of four warps holds at once, for several boxes of a class.
+        crowd_columns: of such a tile, at most.
+        crowd_rows: that such a program walks over, likewise.
+        enough: programs: eight for each multiprocessor of a large GPU.
+        registers: of a thread of one warp's programs, at most; 0 for as many as the compiler likes.
+        ahead: a tile is asked for while the one before it is added up, for one class against one other.
+        class_ahead: likewise for several.
+        turned: the gradient's pass goes the other way: what was read last is still in the cache.
+        evict: what the gradient's pass says of the logits that it has read, as Triton calls it.
+        stream: likewise of the gradient that it writes.
+        apart: gradients of measures are gathered by a kernel of their own, for one class against one other as well.
+        early: kernels are set up while the one before ends.
+        finish_tile: numbers that a program adds up at once.
+        finish_warps: warps that do so.
+    """
+
+    tile: int = 2048
+    columns: int = 512
+    pixels: int = 16384
+    values: int = 1024
+    class_columns: int = 256
+    numbers: int = 32768
+    crowd: int = 4096
+    crowd_columns: int = 512
+    crowd_rows: int = 64
+    enough: int = 1024
+    registers: int = 0
+    ahead: bool = True
+    class_ahead: bool = True
+    turned: bool = True
+    evict: str = "evict_first"
+    stream: str = ".cs"
+    apart: bool = False
+    early: bool = False
+    finish_tile: int = 8192
+    finish_warps: int = 8
+
+
+tuning = Tuning()
+"""Chosen for an H200 by counting bytes and instructions; benchmarks/region.py measures it."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +80,8 @@ class Cut:
         rows: of a tile.
         columns: of a tile.
         steps: tiles that a program walks over.
-        binary: one class against one other in 2-D, with one object at most.
+        kind: "binary", one class against one other, with one box at most; "classes", several, with one box each at
+            most; or "crowd", several boxes of a class.
     """
 
     batch: int
@@ -51,30 +93,34 @@ class Cut:
     rows: int
     columns: int
     steps: int
-    binary: bool
+    kind: str
 
     @classmethod
     def of(cls, shape: Sequence[int], first: int, count: int, objects: int, element: int = 4) -> Cut:
         """For logits of this shape, each of ``element`` bytes."""
         batch, channels, *lengths = shape
         z, y, x = [1] * (3 - len(lengths)) + list(lengths)
-        binary = channels <= 2 and count == 1 and objects == 1 and len(lengths) == 2
-        if binary:
-            # one warp holds all of a tile, so that no sum needs another warp
-            columns = min(power_of_two(x), BINARY_COLUMNS)
-            rows = min(power_of_two(y), max(1, BINARY_TILE // element // columns))
+        held = power_of_two(channels)
+        if objects > 1:
+            kind, widest, most = "crowd", tuning.crowd_columns, tuning.crowd // held
+        elif channels <= 2 and count == 1:
+            kind, widest, most = "binary", tuning.columns, tuning.tile // element
         else:
-            held = TILE // power_of_two(channels)
-            columns = min(power_of_two(x), WIDEST, max(16, held))
-            rows = min(power_of_two(y), max(1, held // columns))
-        deep = len(lengths) == 3
+            kind, widest, most = "classes", tuning.class_columns, tuning.values // held
+        columns = min(power_of_two(x), widest, max(16, most))
+        rows = min(power_of_two(y), max(1, most // columns))
+        walked = {
+            "binary": tuning.pixels // columns,
+            "classes": tuning.numbers // held // columns,
+            "crowd": tuning.crowd_rows,
+        }[kind]
+        deep = kind == "crowd" and len(lengths) == 3  # these go along Z, all others along Y
         along = z if deep else -(-y // rows)
-        walked = BINARY_STEPS if binary else ROWS
         steps = min(along, walked // 2 if deep else max(1, walked // rows))
-        others = batch * -(-x // columns) * objects * (-(-y // rows) if deep else 1)
-        while steps > 1 and others * -(-along // steps) < ENOUGH:
+        others = batch * -(-x // columns) * objects * (-(-y // rows) if deep else z)
+        while steps > 1 and others * -(-along // steps) < tuning.enough:
             steps = -(-steps // 2)
-        return cls(batch, channels, first, count, (z, y, x), len(lengths), rows, columns, steps, binary)
+        return cls(batch, channels, first, count, (z, y, x), len(lengths), rows, columns, steps, kind)
 
     @property
     def tiles_y(self) -> int:
@@ -87,19 +133,30 @@ class Cut:
         return -(-self.space[2] // self.columns)
 
     @property
+    def parts_y(self) -> int:
+        """Programs along Y."""
+        return self.tiles_y if self.deep else -(-self.tiles_y // self.steps)
+
+    @property
     def parts(self) -> int:
-        """Programs over a tile's column: along Y in 2-D, along Z and Y in 3-D."""
-        if self.axes == 3:
-            return -(-self.space[0] // self.steps) * self.tiles_y
-        return -(-self.tiles_y // self.steps)
+        """Programs over a tile's column: along Z and Y."""
+        return self.parts_y * (-(-self.space[0] // self.steps) if self.deep else self.space[0])
+
+    @property
+    def deep(self) -> bool:
+        """Programs walk along Z, not along Y."""
+        return self.kind == "crowd" and self.axes == 3
+
+    @property
+    def even(self) -> bool:
+        """Tiles end where the map does."""
+        return self.space[1] % (self.rows * self.steps) == 0 and self.space[2] % self.columns == 0
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
         """How many parts there are of the sums along Z, Y and X, and of what is outside."""
-        if self.axes == 3:
-            tiles = self.tiles_y * self.tiles_x
-            return tiles, self.parts // self.tiles_y * self.tiles_x, self.parts, self.parts * self.tiles_x
-        return 1, self.tiles_x, self.parts, self.parts * self.tiles_x
+        along_z = self.parts // self.parts_y
+        return self.parts_y * self.tiles_x, along_z * self.tiles_x, self.parts, self.parts * self.tiles_x
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -108,24 +165,40 @@ class Cut:
 
     @property
     def constants(self) -> dict[str, Any]:
-        """What the general kernels are compiled for."""
+        """What the general kernels, and those of several classes, are compiled for."""
+        held = power_of_two(self.channels)
         return {
             "C": self.channels,
             "FIRST": self.first,
             "K": self.count,
-            "CHANNELS": power_of_two(self.channels),
+            "CHANNELS": held,
             "R": self.rows,
             "W": self.columns,
             "AXES": self.axes,
             "SIGMOID": self.channels == 1,
-            "num_warps": WARPS,
+            **({} if self.kind == "crowd" else {"EVEN": self.even, "AHEAD": tuning.class_ahead}),
+            "num_warps": 4 if self.kind == "crowd" else max(1, held * self.rows * self.columns // HELD),
+            **_registers(),
         }
+
+    @property
+    def sign(self) -> int:
+        """0 for a single channel, else 1 or -1 as the class is channel 1 or 0: for one against one other."""
+        return 0 if self.channels == 1 else 1 if self.first == 1 else -1
 
     @property
     def binary_constants(self) -> dict[str, Any]:
         """What those of one class against one other are compiled for."""
-        sign = 0 if self.channels == 1 else 1 if self.first == 1 else -1
-        return {"SIGN": sign, "R": self.rows, "W": self.columns, "num_warps": 1}
+        return {
+            "SIGN": self.sign,
+            "R": self.rows,
+            "W": self.columns,
+            "AXES": self.axes,
+            "EVEN": self.even,
+            "AHEAD": tuning.ahead,
+            "num_warps": 1,
+            **_registers(),
+        }
 
 
 @dataclass(frozen=True)
@@ -170,6 +243,10 @@ class Slopes:
     width: int = 1
     margin: Tensor | None = None
     measured: Sums | None = field(default=None, repr=False)
+
+
+def _registers() -> dict[str, int]:
+    return {"maxnreg": tuning.registers} if tuning.registers else {}
 
 
 def power_of_two(number: int) -> int:

@@ -1,7 +1,8 @@
 # mypy: ignore-errors
 # ruff: noqa: N803 - Triton's kernels: pointers and numbers, constants in capitals
-"""The kernels. Space is [Z, Y, X], Z = 1 in two dimensions; a tile is [channels, R rows, W columns] of one Z.
+"""The kernels for any number of boxes.
 
+Space is [Z, Y, X], Z = 1 in two dimensions; a tile is [channels, R rows, W columns] of one Z.
 A program walks over STEPS tiles, along Z in three dimensions and along Y in two, and keeps its sums along X in
 registers meanwhile. Nothing is added by atomics: the same input gives the same bits.
 
@@ -143,6 +144,7 @@ def backward(
     grad_b, grad_c, grad_z, grad_y, grad_x, scale, tiles_y, STEPS,
     C: tl.constexpr, FIRST: tl.constexpr, K: tl.constexpr, CHANNELS: tl.constexpr, R: tl.constexpr,
     W: tl.constexpr, AXES: tl.constexpr, BOXES: tl.constexpr, SIGMOID: tl.constexpr,
+    OUTSIDE: tl.constexpr,
 ):  # fmt: skip
     """d/dlogits = s (g - Σ_c s g) / temperature, with g the sum of the gradients of all sums that a pixel is in."""
     b, part, tile_x = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
@@ -153,7 +155,8 @@ def backward(
     there_x = measured[:, None] & (xs < X)[None, :]
     slot = b * K + k
     along_x = tl.load(whole_x + (slot * X)[:, None] + xs[None, :], mask=there_x, other=0.0)
-    if BOXES:
+    beyond = tl.zeros((CHANNELS,), tl.float32)
+    if OUTSIDE:
         beyond = tl.load(slope_outside + b * outside_b + k * outside_k, mask=measured, other=0.0)
     for step in range(STEPS):
         if AXES == 3:
