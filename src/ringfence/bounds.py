@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ringfence.barrier import computing_dtype
 from ringfence.checks import Check, batched, finite
+from ringfence.fused.launch import can_be_one, residual
 from ringfence.numbers import is_number, positive_number
 
 Bound: TypeAlias = float | Tensor
@@ -80,6 +81,19 @@ class Bounded:
         else:
             self._checks.append(check)
 
+    def sides(self, low: Bound | None, high: Bound | None, scale: Bound) -> tuple[Tensor, bool, tuple[Check, ...]]:
+        """(low - value, value - high) / scale, or that of the side which has a bound; and as ``finished``."""
+        value, bounds = self.value, tuple(bound for bound in (low, high) if bound is not None)
+        if can_be_one(value) and not any(isinstance(one, Tensor) and one.requires_grad for one in (*bounds, scale)):
+            f = residual(value, low, high, self._unit(scale), self._mask)
+            return self._looked_at(f, bounds)
+        if low is None:
+            assert high is not None  # noqa: S101 - one of them there is
+            return self.finished(value - high, bounds, scale)
+        if high is None:
+            return self.finished(low - value, bounds, scale)
+        return self.finished(torch.stack((low - value, value - high), dim=-1), bounds, scale, two_sided=True)
+
     def finished(
         self, f: Tensor, bounds: tuple[Bound, ...], scale: Bound, two_sided: bool = False
     ) -> tuple[Tensor, bool, tuple[Check, ...]]:
@@ -87,24 +101,32 @@ class Bounded:
 
         ``bounds`` are those that may be infinite.
         """
-        mask = self._mask
-        if isinstance(scale, Tensor):
-            unit = torch.as_tensor(self.bound("scale", scale))
-            self.require("scale <= 0 or NaN", _not_positive, {"scale": unit}, "A scale must be positive.")
+        mask, unit = self._mask, self._unit(scale)
+        if isinstance(unit, Tensor):
             if mask is not None:  # dividing by a masked row's 0 would put NaN into its gradient
                 unit = torch.where(mask, unit, 1.0)
             f = f / (unit.unsqueeze(-1) if two_sided else unit)
-        elif positive_number("scale", scale) != 1.0:
-            f = f / scale
-        ragged = any(self._may_be_infinite(bound) for bound in bounds)
+        elif unit != 1.0:
+            f = f / unit
         if mask is not None:
             f = torch.where(mask.unsqueeze(-1) if two_sided else mask, f, -math.inf)
-            ragged = True
+        return self._looked_at(f, bounds)
+
+    def _unit(self, scale: Bound) -> Bound:
+        if not isinstance(scale, Tensor):
+            return positive_number("scale", scale)
+        unit = self.bound("scale", scale)
+        self.require("scale <= 0 or NaN", _not_positive, {"scale": unit}, "A scale must be positive.")
+        return unit
+
+    def _looked_at(self, f: Tensor, bounds: tuple[Bound, ...]) -> tuple[Tensor, bool, tuple[Check, ...]]:
+        """``f``, whether it is ragged, and the checks still to be made."""
+        ragged = self._mask is not None or any(self._may_be_infinite(bound) for bound in bounds)
         if not self._sighted:
             return f, ragged, ()
         if ragged:  # f = -inf says "no constraint", so a value that is -inf must be caught as such
             self._checks += (
-                finite("value", self.value, LOOK_AT_THE_OUTPUT, mask),
+                finite("value", self.value, LOOK_AT_THE_OUTPUT, self._mask),
                 Check(
                     "residual overflows",
                     _overflows,

@@ -123,8 +123,7 @@ def between(value: Tensor, low: Bound, high: Bound, *, mask: Tensor | None = Non
         "Every row needs low <= high; use -inf or inf for a side without a bound.",
         _apart,
     )
-    value = maker.value
-    return _made(maker, torch.stack((low - value, value - high), dim=-1), (low, high), scale, two_sided=True)
+    return _made(maker, low, high, scale)
 
 
 def at_most(value: Tensor, high: Bound, *, mask: Tensor | None = None, scale: Bound = 1.0) -> Residual:
@@ -132,7 +131,7 @@ def at_most(value: Tensor, high: Bound, *, mask: Tensor | None = None, scale: Bo
     maker = Bounded("at_most", value, mask)
     high = maker.bound("high", high)
     maker.require("high is NaN or -inf", _below_everything, {"high": high}, "Use inf for no bound.")
-    return _made(maker, maker.value - high, (high,), scale)
+    return _made(maker, None, high, scale)
 
 
 def at_least(value: Tensor, low: Bound, *, mask: Tensor | None = None, scale: Bound = 1.0) -> Residual:
@@ -140,7 +139,7 @@ def at_least(value: Tensor, low: Bound, *, mask: Tensor | None = None, scale: Bo
     maker = Bounded("at_least", value, mask)
     low = maker.bound("low", low)
     maker.require("low is NaN or inf", _above_everything, {"low": low}, "Use -inf for no bound.")
-    return _made(maker, low - maker.value, (low,), scale)
+    return _made(maker, low, None, scale)
 
 
 def equal(
@@ -173,8 +172,8 @@ def equal(
     )
     off = maker.value - target  # the two sides are exact opposites of it, so that their sum tells the tolerance
     f = torch.stack((-off - tolerance, off - tolerance), dim=-1)
-    residual = _made(maker, f, (), scale, two_sided=True)
-    return replace(residual, equality=True, tolerance=tolerance)
+    f, ragged, checks = maker.finished(f, (), scale, two_sided=True)
+    return Residual(f, True, ragged, checks, half=maker.half, equality=True, tolerance=tolerance)
 
 
 def surrogate(soft: Constraint, strict: Constraint) -> Residual:
@@ -220,9 +219,9 @@ def as_residual(name: str, constraint: Constraint) -> Residual:
     return Residual(f, half=half)
 
 
-def _made(maker: Bounded, f: Tensor, bounds: tuple[Bound, ...], scale: Bound, two_sided: bool = False) -> Residual:
-    f, ragged, checks = maker.finished(f, bounds, scale, two_sided)
-    return Residual(f, two_sided, ragged, checks, half=maker.half)
+def _made(maker: Bounded, low: Bound | None, high: Bound | None, scale: Bound) -> Residual:
+    f, ragged, checks = maker.sides(low, high, scale)
+    return Residual(f, low is not None and high is not None, ragged, checks, half=maker.half)
 
 
 def _kind(residual: Residual) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ringfence.cli import Interrupted
 from ringfence.cli.experiment import Experiment
-from ringfence.cli.quick_start import import_lightning
+from ringfence.cli.quick_start import quick_start
 from ringfence.cli.report import written_report
 from ringfence.extras import require
 from ringfence.hints import hint
@@ -75,11 +75,11 @@ def run(arguments: Sequence[str]) -> str:
     if rest and not rest[0].startswith("-"):  # a preset, as `ringfence train` takes it
         rest[:1] = ["--preset", rest[0]]
     settings, folder, resume = TASKS[task].parsed(rest)
-    import_lightning(settings.training.device, "ringfence compare")  # first: the others would import it slowly
-    for package in ("torchmetrics", "monai", "rich", "matplotlib"):
-        require(package, "ringfence compare", "train")
-    from ringfence.weak.experiments.compare import compare
-    from ringfence.weak.ranks.world import world_of_environment
+    with quick_start(settings.training.device, "ringfence compare", compiles=settings.training.compile):
+        for package in ("torchmetrics", "rich", "matplotlib"):
+            require(package, "ringfence compare", "train")
+        from ringfence.weak.experiments.compare import compare
+        from ringfence.weak.ranks.world import world_of_environment
 
     try:
         compare(settings, folder, resume=resume)

@@ -1,40 +1,149 @@
-"""Seconds before the first step: Lightning without what it imports for others alone, and a GPU woken meanwhile."""
+"""Seconds before the first step: imports without what others need alone, and a GPU that is woken meanwhile."""
 
 from __future__ import annotations
 
+import atexit
+import ctypes
+import gc
 import os
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from typing import Any, Final
 
+from ringfence.cli.later import imported_later
+from ringfence.cli.without_compiler import without_compiler
 from ringfence.extras import require
 
-UNUSED: Final = ("transformers", "torchvision", "torchaudio", "scipy", "nltk", "librosa", "onnxruntime")
+UNUSED: Final = (
+    "transformers",
+    "torchvision",
+    "torchaudio",
+    "scipy",
+    "nltk",
+    "librosa",
+    "onnxruntime",
+    "matplotlib",
+)
 """What torchmetrics imports, where it is installed, for measures of texts, sounds and pictures; four seconds."""
+LIGHTNING: Final = ("pytorch_lightning", "lightning_fabric", "lightning_utilities", "torchmetrics")
+BY_MONAI: Final = {
+    "scipy.signal": ("hilbert", "iirnotch"),
+    "scipy.optimize": ("linear_sum_assignment",),
+    "scipy.spatial": ("KDTree",),
+    "matplotlib": (),
+    "matplotlib.pyplot": (),
+    "torch.utils.tensorboard": ("SummaryWriter",),
+}
+"""What MONAI imports for ultrasound, panoptic scores, notebooks and logs, where it is there: most of its time."""
 
 
-def import_lightning(device: str, what: str) -> None:
+@contextmanager
+def quick_start(device: str, what: str, *, compiles: bool = False) -> Iterator[None]:
     """Import what trains, in a process that does nothing else; a GPU is set up at the same time.
+
+    What is imported inside of the ``with`` is imported without pauses of the garbage collector. At its end the GPU
+    is awake: nobody else may touch it while a CUDA graph is recorded.
 
     Args:
         device: of ``training.device``.
         what: needs it, for the message where it is not installed.
+        compiles: whether ``torch.compile`` will be used.
     """
-    import torch
+    alone = "WORLD_SIZE" not in os.environ and "SLURM_PROCID" not in os.environ
+    waking = threading.Thread(target=_wake, daemon=True) if device != "cpu" and alone else None
+    with _without_pauses():
+        if waking:
+            waking.start()
+        import_lightning(what, compiles=compiles)
+        import_monai(what)
+        yield
+    if waking:
+        waking.join()
 
-    if device != "cpu" and "WORLD_SIZE" not in os.environ and "SLURM_PROCID" not in os.environ:
-        threading.Thread(target=_wake, args=(torch,), daemon=True).start()
+
+def import_lightning(what: str, *, compiles: bool = False) -> None:
+    """Import Lightning and the fence's callback, without what a training does not need; slowly where that fails.
+
+    Args:
+        what: needs it, for the message where it is not installed.
+        compiles: whether ``torch.compile`` will be used.
+    """
     with _unseen(UNUSED):
-        require("pytorch_lightning", what, "train")
+        _import("pytorch_lightning", what, without_compiler(compiles), LIGHTNING)
+    with _one_lightning():
+        import_module("ringfence.lightning")
 
 
-def _wake(torch: Any) -> None:
-    """The first touch of a GPU takes half a second, in which the other thread can import."""
-    if torch.cuda.is_available():
-        torch.zeros(1, device="cuda")
+def import_monai(what: str) -> None:
+    """The same for MONAI, whose package imports all that is in it."""
+    _import("monai", what, imported_later(BY_MONAI), ("monai",))
+
+
+def _import(module: str, what: str, less: AbstractContextManager[None], family: Sequence[str]) -> None:
+    """Import a module with less than it asks for; with all of it where that fails, once its family is forgotten."""
+    before = set(sys.modules)
+    try:
+        with less:
+            require(module, what, "train")
+    except Exception:  # a version that needs more, at once; or it is not there, which is said below
+        for name in set(sys.modules) - before:
+            if name.split(".")[0] in family:
+                del sys.modules[name]
+        require(module, what, "train")
+
+
+def _wake() -> None:
+    """The first touch of a GPU, and cuDNN's and cuBLAS's libraries, take seconds in which others can import.
+
+    The driver is called without Python's lock, and before torch is there; so are torch's own calls. Nothing here
+    draws a random number.
+    """
+    with suppress(OSError, AttributeError):  # no driver
+        ctypes.CDLL("libcuda.so.1").cuInit(0)
+    with suppress(Exception):  # what is wrong with the GPU, the training says
+        torch: Any = import_module("torch")
+        if torch.cuda.is_available():
+            last = {"device": "cuda", "dtype": torch.bfloat16}
+            image = torch.zeros(2, 16, 32, 32, **last).contiguous(memory_format=torch.channels_last)
+            weight = torch.zeros(16, 16, 3, 3, requires_grad=True, **last)
+            torch.nn.functional.conv2d(image, weight, padding=1).sum().backward()
+            torch.mm(weight[0, 0].detach(), weight[0, 0].detach())
+            torch.cuda.synchronize()
+
+
+@contextmanager
+def _without_pauses() -> Iterator[None]:
+    """Imports make a million objects that stay: looking for those that do not takes a tenth of the time.
+
+    Nor are they looked at later, where this process has only begun: what is there now stays.
+    """
+    begins, enabled = "torch" not in sys.modules, gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if begins:
+            gc.freeze()
+            atexit.register(gc.unfreeze)  # extensions count what is left at the end, and complain
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
+def _one_lightning() -> Iterator[None]:
+    """Lightning is there twice where ``lightning`` is installed too; our commands' callbacks meet the one alone."""
+    if "lightning" in sys.modules:
+        yield
+        return
+    sys.modules["lightning"] = None  # type: ignore[assignment]  # how Python marks what must not be imported
+    try:
+        yield
+    finally:
+        del sys.modules["lightning"]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringfence.cli import Interrupted
 from ringfence.cli.experiment import Experiment
-from ringfence.cli.quick_start import import_lightning
+from ringfence.cli.quick_start import quick_start
 from ringfence.extras import require
 from ringfence.weak.experiments.settings import TrainSettings
 
@@ -48,12 +48,12 @@ def run(arguments: Sequence[str]) -> str:
         raise ValueError("train on what? `ringfence train --data.prepared FOLDER`; see --help")
     plans: list[Plan] = []
     settings, folder, resume = replace(TRAIN, tell=plans.append).parsed(words)
-    import_lightning(settings.training.device, "ringfence train")  # first: the others would import it slowly
-    for package in ("torchmetrics", "monai", "rich"):
-        require(package, "ringfence train", "train")
-    from ringfence.weak.experiments.train import train
-    from ringfence.weak.networks.known import doubt
-    from ringfence.weak.ranks.world import world_of_environment
+    with quick_start(settings.training.device, "ringfence train", compiles=settings.training.compile):
+        for package in ("torchmetrics", "rich"):
+            require(package, "ringfence train", "train")
+        from ringfence.weak.experiments.train import train
+        from ringfence.weak.networks.known import doubt
+        from ringfence.weak.ranks.world import world_of_environment
 
     try:
         model = train(settings, folder, resume=resume, note="\n".join(map(str, plans))).model_file

@@ -16,7 +16,7 @@ from ringfence.methods.base import Unpack
 from ringfence.methods.dual import DualMethod, DualOptions, Rates
 from ringfence.methods.multipliers import Multipliers, Shared
 from ringfence.methods.multipliers.exchange import reduced
-from ringfence.methods.multipliers.kinds import INEQUALITY, Kind, inner
+from ringfence.methods.multipliers.kinds import INEQUALITY, Kind, climbed, inner
 from ringfence.methods.schedule import Schedule, Starts
 from ringfence.methods.summed import Phi, summed
 from ringfence.numbers import not_negative
@@ -95,7 +95,7 @@ class AugmentedLagrangian(DualMethod):
         return self._schedule[name] if self._dual_lr is None else self._dual_lr[name]
 
     def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
-        store, rho = self._stores[name], self._schedule[name]
+        store, rho = self._stores[name], self._schedule.read(name)
         v = self._measure(residual)
         multiplier = store.rows(v, index)
         if isinstance(store, Shared):
@@ -115,6 +115,12 @@ class AugmentedLagrangian(DualMethod):
             v,
             many=0,
         )
+
+    def follow(self, device: torch.device | None) -> bool:
+        """See ``Method.follow``: ρ, too."""
+        following = super().follow(device)
+        self._schedule.follow(device if following else None)
+        return following
 
     def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
         store = self._stores[name]
@@ -173,16 +179,16 @@ class AugmentedLagrangian(DualMethod):
         self._violations = dict(header["violations"])
 
 
-def _pushed(multiplier: Tensor, f: Tensor, rho: float) -> Tensor:
-    return torch.relu(torch.add(multiplier, f, alpha=rho))
+def _pushed(multiplier: Tensor, f: Tensor, rho: float | Tensor) -> Tensor:
+    return torch.relu(climbed(multiplier, f, rho))
 
 
 def _difference(pushed: Tensor, multiplier: Tensor) -> Tensor:
     return inner(pushed, pushed) - inner(multiplier, multiplier)
 
 
-def _both(multiplier: Tensor, f: Tensor, rho: float) -> tuple[Tensor, Tensor]:
+def _both(multiplier: Tensor, f: Tensor, rho: float | Tensor) -> tuple[Tensor, Tensor]:
     """The value and the slope max(0, λ + ρf) =: ν, by ν f - (ν - λ)²/2ρ: no difference of large sums."""
-    pushed = torch.add(multiplier, f, alpha=rho).relu_()
+    pushed = climbed(multiplier, f, rho).relu_()
     step = pushed - multiplier
     return inner(pushed, f) - inner(step, step) / (2.0 * rho), pushed

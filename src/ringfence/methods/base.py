@@ -192,15 +192,25 @@ class Method(Admitting):
     # What a CUDA graph can record
 
     def follow(self, device: torch.device | None) -> bool:
-        """Keep in tensors on ``device`` what steps change, so that a graph of ``term`` stays right; None ends that.
+        """Keep all that steps change in tensors on ``device``, always the same: a graph of ``term`` stays right.
 
-        False where a call does more than its loss: what multipliers have seen is kept outside of graphs.
+        None ends that. False where a call does what no graph can record: then call the fence as usual.
         """
         return False
 
-    def term(self, residuals: Mapping[str, Residual]) -> Tensor:
-        """The call's scalar, of residuals that a call has seen the like of; nothing is checked."""
-        return self._loss(Call(dict(residuals), None))
+    def term(self, residuals: Mapping[str, Residual], index: Tensor | None = None) -> Tensor:
+        """The call's scalar, of residuals that a call has seen the like of; nothing is checked.
+
+        What multipliers must see of the residuals goes into the tensors that follow; ``replayed`` says that it did.
+        """
+        return self._loss(Call(dict(residuals), index))
+
+    def replayed(self) -> None:
+        """Say after each replay of a graph that recorded ``term``: what it saw counts towards the next step."""
+
+    def followed(self) -> list[Tensor]:
+        """The tensors that ``term`` writes to, so that who tries it out can put back what was there."""
+        return []
 
     # What a concrete method says
 

@@ -111,6 +111,7 @@ class DualMethod(DualState):
         self._dual_lr = None if dual_lr is None else ByName("dual_lr", dual_lr, not_negative)
         self._highest: ByName[float] = ByName("max_multiplier", max_multiplier, _cap)
         self.restart = restart
+        self._followed: list[Tensor] | None = None
         first: ByName[float] = ByName("initial", initial, not_negative)
         first.require_at_most(self._highest)
         super().__init__(
@@ -178,6 +179,37 @@ class DualMethod(DualState):
     _falls = True
     """Whether a satisfied constraint lowers its multiplier."""
 
+    # What a CUDA graph can record
+
+    def follow(self, device: torch.device | None) -> bool:
+        """See ``Method.follow``. λ of declared ``samples`` and shared ones can, of a process that is alone."""
+        for store in self._stores.values():
+            store.leave()
+        self._followed = None
+        if device is None or not self._stores or several(self._process_group):
+            return False
+        found = [store.follow() for store in self._stores.values()]
+        if any(one is None for one in found):
+            return self.follow(None)
+        self._followed = [tensor for tensors in found for tensor in tensors or ()]
+        return True
+
+    def term(self, residuals: Mapping[str, Residual], index: Tensor | None = None) -> Tensor:
+        """See ``Method.term``."""
+        call = Call(dict(residuals), index)
+        loss = self._loss(call)
+        self._show({name: one.judged for name, one in call.residuals.items()}, index)
+        return loss
+
+    def replayed(self) -> None:
+        """See ``Method.replayed``."""
+        for store in self._stores.values():
+            store.saw()
+
+    def followed(self) -> list[Tensor]:
+        """Sums and counts of what was seen."""
+        return list(self._followed or ())
+
     # The dual step
 
     def _see(self, call: Call) -> None:
@@ -196,6 +228,11 @@ class DualMethod(DualState):
             self._keep({name: one.judged for name, one in call.residuals.items()}, call.index, call.sound)
 
     def _keep(self, residuals: Mapping[str, Residual], index: Tensor | None, sound: bool | Tensor) -> None:
+        self._show(residuals, index, sound)
+        if self._followed is not None:
+            self.replayed()
+
+    def _show(self, residuals: Mapping[str, Residual], index: Tensor | None, sound: bool | Tensor = True) -> None:
         for name, residual in residuals.items():
             self._stores[name].see(self._measure(residual), residual, index, sound)
 

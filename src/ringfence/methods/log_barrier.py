@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, final
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor
 
 from ringfence.barrier import log_barrier, log_barrier_both, log_barrier_dual
+from ringfence.fused.launch import barrier, can_be_one
 from ringfence.methods.admission import Call, transformed
 from ringfence.methods.base import Method, Options, Unpack
 from ringfence.methods.schedule import Schedule, Starts
@@ -74,18 +76,20 @@ class LogBarrier(Method):
         return (self._schedule,)
 
     def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
-        t = self._schedule.read(name)
+        t, f = self._schedule.read(name), residual.f
+        if can_be_one(f):
+            return summed(_fused(t), f, many=0)
         if residual.ragged:
             return torch.where(residual.present, log_barrier(residual.filled(-1.0), t), 0.0).sum()
         if isinstance(t, Tensor):
-            return log_barrier(residual.f, t).sum()
+            return log_barrier(f, t).sum()
         return summed(
             Phi(
                 lambda f: log_barrier(f, t).sum(),
                 lambda f: log_barrier_dual(f, t),
                 lambda f: log_barrier_both(f, t),
             ),
-            residual.f,
+            f,
         )
 
     def follow(self, device: torch.device | None) -> bool:
@@ -146,3 +150,15 @@ class LogBarrier(Method):
     def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
         super()._restore(header, numbers, tensors)
         self._schedule.restore(numbers)
+
+
+def _fused(t: float | Tensor) -> Phi:
+    """ψ_t for residuals on a GPU: value and slope by one kernel; f = -inf costs nothing, and has slope 0."""
+    return Phi(
+        lambda f: torch.where(f == -math.inf, 0.0, log_barrier(f.clamp(min=_LOWEST), t)).sum(),
+        lambda f: log_barrier_dual(f, t),
+        lambda f: barrier(f, t),
+    )
+
+
+_LOWEST: Final = torch.finfo(torch.float32).min

@@ -8,6 +8,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
+from ringfence.fused.launch import can_be_one, square
 from ringfence.methods.base import Method, Options, Unpack
 from ringfence.methods.schedule import Schedule, Starts
 from ringfence.methods.summed import Phi, summed
@@ -69,6 +70,16 @@ class Penalty(Method):
         strength = self._schedule.read(name)
         if self.power == 1:
             return strength * torch.relu(residual.f).sum()
+        if can_be_one(residual.f):
+            return summed(
+                Phi(
+                    lambda f: strength * _square(torch.relu(f)),
+                    lambda f: 2.0 * strength * torch.relu(f),
+                    lambda f: square(f, strength),
+                ),
+                residual.f,
+                many=0,
+            )
         if isinstance(strength, Tensor):
             return strength * _square(torch.relu(residual.f))
         return summed(

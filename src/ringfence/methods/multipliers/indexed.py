@@ -51,6 +51,7 @@ class Indexed(Multipliers):
         self._last: tuple[Tensor, Tensor] | None = None  # the only call since then, if its rows are few
         self._news: Rows | None = None  # what all ranks saw, in place of all this
         self._print: tuple[int, Tensor] | None = None  # the table's version, and its fingerprint then
+        self._all: Tensor | None = None  # every row, while a graph writes to the tables
 
     def __str__(self) -> str:
         return (
@@ -112,7 +113,10 @@ class Indexed(Multipliers):
     def see(self, v: Tensor, residual: Residual, index: Tensor | None, sound: bool | Tensor) -> None:
         """Put the call's v in place of what was seen of these data points before."""
         index = _given(index)
-        if torch.is_inference_mode_enabled():
+        if self._all is not None:
+            with torch.no_grad():
+                self._add(index, *counts(v.detach(), residual, sound))
+        elif torch.is_inference_mode_enabled():
             with torch.inference_mode(False), torch.no_grad():
                 self._put(index.clone(), *counts(v.detach().clone(), residual, sound))
         elif self._seen or self._last is not None or residual.ragged or sound is not True or len(index) > FEW:
@@ -122,18 +126,41 @@ class Indexed(Multipliers):
             self._last = (index.clone(), v.detach().clone())
 
     def _put(self, index: Tensor, v: Tensor, there: Tensor | None) -> None:
-        """Into the tables; what was there of the same data points is taken out first."""
+        """Into the tables, and note of which data points."""
         self._settle()
-        total, count = self._room(ragged=there is not None)
-        total.index_fill_(0, index, 0.0).index_add_(0, index, v.to(total.dtype))
-        if there is None:
-            there = count.new_ones((len(index), *count.shape[1:]))
-        count.index_fill_(0, index, 0.0).index_add_(0, index, there.to(count.dtype))
+        total = self._add(index, v, there)
         self._seen.append(index.clone())  # the caller's may be a buffer
         self._many += len(index)
         if self._many > 2 * len(total):  # many calls and no step: the counts tell which rows, when it comes
             self._seen = [torch.arange(self._rows, device=total.device)]
             self._many = self._rows
+
+    def _add(self, index: Tensor, v: Tensor, there: Tensor | None) -> Tensor:
+        """Into the tables; what was there of the same data points is taken out first."""
+        total, count = self._room(ragged=there is not None)
+        total.index_fill_(0, index, 0.0).index_add_(0, index, v.to(total.dtype))
+        if there is None:
+            there = count.new_ones((len(index), *count.shape[1:]))
+        count.index_fill_(0, index, 0.0).index_add_(0, index, there.to(count.dtype))
+        return total
+
+    def follow(self) -> list[Tensor] | None:
+        """The sums and counts of a declared table, one an entry: rows may be ragged from call to call."""
+        if self._samples is None or self._table is None:
+            return None
+        self._settle()
+        total, count = self._room(ragged=True)
+        self._all = torch.arange(self._rows, device=total.device)
+        return [total, count]
+
+    def leave(self) -> None:
+        """Rows are noted by each call again."""
+        self._all = None
+
+    def saw(self) -> None:
+        """Any row: the counts tell which, when a step comes."""
+        assert self._all is not None  # noqa: S101 - see follow
+        self._seen, self._many = [self._all], self._rows
 
     def _room(self, ragged: bool) -> tuple[Tensor, Tensor]:
         """Zeros to add up in, as long as the table."""

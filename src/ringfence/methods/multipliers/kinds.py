@@ -39,7 +39,7 @@ class Kind(ABC):
         """True for the multipliers whose residuals were counted at all."""
 
     @abstractmethod
-    def shifted(self, multiplier: Tensor, v: Tensor, rate: float) -> Tensor:
+    def shifted(self, multiplier: Tensor, v: Tensor, rate: float | Tensor) -> Tensor:
         """λ after a step of that rate along v, projected to what λ may be: a new tensor, differentiable in v."""
 
     @abstractmethod
@@ -82,9 +82,9 @@ class Inequality(Kind):
         """Each for itself."""
         return count > 0
 
-    def shifted(self, multiplier: Tensor, v: Tensor, rate: float) -> Tensor:
+    def shifted(self, multiplier: Tensor, v: Tensor, rate: float | Tensor) -> Tensor:
         """max(0, λ + rate·v)."""
-        return torch.relu(torch.add(multiplier, v, alpha=rate))
+        return torch.relu(climbed(multiplier, v, rate))
 
     def product(self, multiplier: Tensor, v: Tensor) -> Tensor:
         """Σ λ v."""
@@ -130,11 +130,11 @@ class Equality(Kind):
         """Both sides come and go together."""
         return count[..., 0] > 0
 
-    def shifted(self, multiplier: Tensor, v: Tensor, rate: float) -> Tensor:
+    def shifted(self, multiplier: Tensor, v: Tensor, rate: float | Tensor) -> Tensor:
         """λ + rate·g, shrunk towards 0 by rate·tolerance."""
         below, above = v.unbind(dim=-1)
         # never both positive, since below + above = -2 tolerance
-        return torch.relu(torch.add(multiplier, above, alpha=rate)) - torch.relu(rate * below - multiplier)
+        return torch.relu(climbed(multiplier, above, rate)) - torch.relu(rate * below - multiplier)
 
     def product(self, multiplier: Tensor, v: Tensor) -> Tensor:
         """Σ λ g - |λ|·tolerance."""
@@ -178,3 +178,8 @@ def inner(one: Tensor, other: Tensor) -> Tensor:
     if one.ndim == 1:
         return torch.dot(one, other)
     return torch.dot(one.reshape(-1), other.reshape(-1))
+
+
+def climbed(multiplier: Tensor, v: Tensor, rate: float | Tensor) -> Tensor:
+    """λ + rate·v; the rate is a tensor where a CUDA graph must read it anew."""
+    return multiplier + rate * v if isinstance(rate, Tensor) else torch.add(multiplier, v, alpha=rate)

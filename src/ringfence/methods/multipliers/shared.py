@@ -30,6 +30,7 @@ class Shared(Kept):
         self._sum: Tensor | None = None
         self._count: Tensor | None = None
         self._latest: Latest | None = None
+        self._fixed: tuple[Tensor, Tensor] | None = None  # sum and count, while a graph writes to them
 
     def __str__(self) -> str:
         return "one multiplier per constraint name, shared by all samples"
@@ -84,7 +85,10 @@ class Shared(Kept):
             number = torch.ones_like(v) if there is None else there
             total = v.double().reshape(-1, 2).sum(dim=0) if self.pair else v.sum(dtype=torch.float64)
             many = number.double().reshape(-1, 2).sum(dim=0) if self.pair else number.sum(dtype=torch.float64)
-            if self._sum is None or self._count is None:
+            if self._fixed is not None:
+                self._fixed[0].add_(total)
+                self._fixed[1].add_(many)
+            elif self._sum is None or self._count is None:
                 self._sum, self._count = total, many
             else:
                 self._sum = self._sum.to(total.device) + total
@@ -99,13 +103,41 @@ class Shared(Kept):
         """One step for all."""
         assert self._sum is not None and self._count is not None  # noqa: S101, PT018
         mean = (self._sum / self._count.clamp(min=1)).to(self.value.dtype)
-        self._value = climb(self.value, mean, self.kind.where_seen(self._count), None, False)
+        climbed = climb(self.value, mean, self.kind.where_seen(self._count), None, False)
+        if self._fixed is None:
+            self._value = climbed
+        else:
+            self.value.copy_(climbed)
         self.forget()
         return mean
 
     def forget(self) -> None:
         """Begin the sum anew."""
         self._sum = self._count = None
+        for one in self._fixed or ():
+            one.zero_()
+
+    def follow(self) -> list[Tensor] | None:
+        """The sum and what it is of; not where the latest of each data point is kept."""
+        if self._value is None or self._latest is not None:
+            return None
+        self._value = self._value.clone()
+        total, count = (one.clone() for one in self.sums())
+        self._fixed = (total, count)
+        if self.seen:
+            self.saw()
+        return [total, count]
+
+    def leave(self) -> None:
+        """Sums are made anew again."""
+        if self._fixed is not None and self.seen:
+            self._sum, self._count = self._fixed
+        self._fixed = None
+
+    def saw(self) -> None:
+        """The sums count."""
+        assert self._fixed is not None  # noqa: S101 - see follow
+        self._sum, self._count = self._fixed
 
     def used(self) -> Tensor:
         """All there are."""

@@ -107,6 +107,21 @@ class Multipliers(ABC):
     def used(self) -> Tensor:
         """λ of those that had a dual step, flat; all of them while none had."""
 
+    # In a CUDA graph
+
+    def follow(self) -> list[Tensor] | None:
+        """From now on keep λ, and what was seen, in tensors that stay where they are, and count on ``saw``.
+
+        Those that ``see`` writes to; None where it cannot be done.
+        """
+        return None
+
+    def leave(self) -> None:  # noqa: B027 - nothing to leave where nothing follows
+        """As before ``follow``."""
+
+    def saw(self) -> None:  # noqa: B027 - as above
+        """Say that a ``see`` took place, which a graph did."""
+
     # Between ranks
 
     @abstractmethod

@@ -82,7 +82,7 @@ class Size(Constraint):
         if unit != "pixels":
             scale = torch.full_like(low, math.prod(region.shape[2:]))
             for size in (high, low, (low + high) / 2):  # the last that is a size
-                scale = torch.where(size.isfinite() & (size > 0), size, scale)
+                scale = torch.where((size > 0) & (size < math.inf), size, scale)
         return between(region.size, low, high, mask=targets["uncut"] if self.boxed else None, scale=scale)
 
     @property

@@ -77,7 +77,7 @@ class Watch:
         """The step that is known to have diverged, and its loss; most often None."""
         if not step.values.is_cuda:
             return self._judged(step, step.values)
-        kept = {name: replace(one, f=one.f.detach().clone(), checks=()) for name, one in step.residuals.items()}
+        kept = {name: replace(one, f=one.f.detach(), checks=()) for name, one in step.residuals.items()}
         if not self._pinned:
             self._pinned = [torch.empty(2, pin_memory=True) for _ in range(BEHIND + 1)]
         copy = self._pinned.pop()

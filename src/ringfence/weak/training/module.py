@@ -42,8 +42,8 @@ from ringfence.weak.training.divergence import (
     samples_of,
 )
 from ringfence.weak.training.flip_averaging import flip_averaged
-from ringfence.weak.training.gpu.graphs import plain
-from ringfence.weak.training.gpu.recording import SUPERVISED, TERM, Recording
+from ringfence.weak.training.gpu.recording import Recording, told
+from ringfence.weak.training.gpu.steps import record_steps, take_numbers
 from ringfence.weak.training.loading.data import Batch
 from ringfence.weak.training.measures import MEASURES
 from ringfence.weak.training.supervision import supervised_loss
@@ -167,27 +167,48 @@ class WeakSegmentation(pl.LightningModule):
         """Cross-entropy (and Dice loss) if the masks are used, and the constraints' term if there is a fence."""
         batch, share = taken(batch, number, getattr(self._trainer, "accumulate_grad_batches", 1))
         self.ghost.here = share.ghost
-        batch = self._varied(batch)
-        replayed, term = self.recording.replayed(batch), None
+        batch = self.varied(batch)
+        replayed = self.recording.replayed(batch)
         if replayed is not None:
-            supervised, term, residuals = replayed.supervised, replayed.term, replayed.residuals
-            loss = supervised
-        else:
-            batch = self._made(batch)
-            logits, residuals = self._measured(batch)
-            supervised = self._supervised_loss(logits, batch, share)
-            # the others' gradients wait for a ghost's
-            loss = supervised + 0.0 * logits.sum() if share.ghost else supervised
+            if self.fence is not None:
+                self.fence.replayed()
+            self._look(Step(self.current_epoch + 1, number + 1, replayed.values, batch, replayed.residuals))
+            return replayed.values[0]
+        batch = self.made(batch)
+        logits, residuals = self._measured(batch)
+        supervised = self._supervised_loss(logits, batch, share)
+        # the others' gradients wait for a ghost's
+        loss = supervised + 0.0 * logits.sum() if share.ghost else supervised
         if self.fence is not None:
             weight = share.of_fence(self.fence, residuals)
             if not share.ghost:
-                term = self.fence(index=batch.get("index"), **residuals) if term is None else term
-                loss = loss + scaled(term, weight)
+                loss = loss + scaled(self.fence(index=batch.get("index"), **residuals), weight)
         values = torch.stack([loss.detach().float(), supervised.detach().float()])
-        self._losses.append(values[0])
-        step = Step(self.current_epoch + 1, number + 1, values, batch, residuals)
-        self._stop(None if share.ghost else self._watch.see(step))
+        self._look(Step(self.current_epoch + 1, number + 1, values, batch, residuals), share.ghost)
         return loss
+
+    def _look(self, step: Step, ghost: bool = False) -> None:
+        """Keep a step's loss, and end a training that has diverged."""
+        self._losses.append(step.values[0])
+        self._stop(None if ghost else self._watch.see(step))
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """As Lightning's; a replayed step has its gradients already."""
+        if not self.recording.replaying:
+            super().backward(loss, *args, **kwargs)
+        elif not self.recording.steps:
+            self.recording.give_gradients(self.network)
+
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
+    ) -> None:
+        """As Lightning's; a replayed step may have moved the weights already."""
+        if not self.recording.steps or optimizer_closure is None:
+            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+            return
+        optimizer_closure()
+        if not self.recording.replaying:  # a batch that is like none of those that were recorded
+            optimizer.step()
 
     def _supervised_loss(self, logits: Tensor, batch: Batch, share: Portion) -> Tensor:
         """Cross-entropy and Dice loss of this rank's share of a batch; 0 where masks are not used."""
@@ -204,7 +225,7 @@ class WeakSegmentation(pl.LightningModule):
             for metric in self.measures.values() if "mask" in batch else ():
                 metric.update(logits[:0], without_rows(batch))  # type: ignore[operator]
             return
-        region = _region(logits, batch)
+        region = region_of(logits, batch)
         residuals = self.measure(region, batch)
         counted = residuals if self._counted is None else self._counted(region, batch)
         self.monitor.update(index=batch.get("index"), **counted)
@@ -220,15 +241,16 @@ class WeakSegmentation(pl.LightningModule):
     # The epochs
 
     def on_fit_start(self) -> None:
-        """On a GPU, now that the network is there: fuse what can be fused, and record CUDA graphs, if wanted."""
-        if self.device.type != "cuda":
-            return
-        if self.fused:
-            faster(self.network)
-        one_batch_a_step = self.trainer.accumulate_grad_batches == 1  # a replay overwrites the gradients before
-        data = getattr(self.trainer, "datamodule", None)
-        if self.cuda_graphs and one_batch_a_step and data is not None:
-            self._record(data)
+        """On a GPU, now that the network is there: fuse what can be fused, and get ready to record steps."""
+        if self.device.type == "cuda":
+            if self.fused:
+                faster(self.network)
+            take_numbers(self)
+
+    def on_train_start(self) -> None:
+        """Record CUDA graphs, if wanted: now that weights, multipliers and optimiser are those of a checkpoint."""
+        if self.device.type == "cuda":
+            record_steps(self)
 
     def on_fit_end(self) -> None:
         """Let go of the graphs and their memory; whoever trains with the same data next gets whole batches."""
@@ -296,7 +318,7 @@ class WeakSegmentation(pl.LightningModule):
 
     def _stop(self, bad: tuple[Step, float] | None) -> None:
         """End a training whose loss makes no sense, with its batch in a file."""
-        who = None if self._halves else first_rank(bad is not None)
+        who = None if self.halves else first_rank(bad is not None)
         if who is not None:
             mine = bad is not None and who == self.global_rank
             raise Diverged(from_all(self._kept(*bad) if mine and bad is not None else "")[who])
@@ -304,7 +326,7 @@ class WeakSegmentation(pl.LightningModule):
     def _kept(self, step: Step, loss: float) -> str:
         """What to say about a step that diverged; its batch is in a file."""
         if "image" not in step.batch:
-            step = replace(step, batch=self._made(step.batch))
+            step = replace(step, batch=self.made(step.batch))
         samples, file = samples_of(step, self.names), Path(self.trainer.default_root_dir) / FILE
         facts = {
             "method": type(self.fence).__name__ if self.fence else "full supervision",
@@ -318,7 +340,7 @@ class WeakSegmentation(pl.LightningModule):
         return described(step, loss, self.fence, samples, self._rate(), file)
 
     @property
-    def _halves(self) -> bool:
+    def halves(self) -> bool:
         """Whether the network is in float16, where a loss may overflow: GradScaler skips such a step."""
         return str(getattr(self._trainer, "precision", "")) in ("16-mixed", "16-true")
 
@@ -329,58 +351,29 @@ class WeakSegmentation(pl.LightningModule):
 
     # From a batch to what its loss is made of
 
-    def _varied(self, batch: Batch) -> Batch:
+    def varied(self, batch: Batch) -> Batch:
         """By somebody else's augmentation, which may do what no graph can record."""
         own = self.augmentation
         return batch if own is None or isinstance(own, Augmentation) else own(batch)
 
-    def _made(self, batch: Mapping[str, Tensor]) -> Batch:
+    def made(self, batch: Mapping[str, Tensor]) -> Batch:
         """A batch as it is trained on: gathered, where it is of numbers alone, and augmented by our own."""
         made = self.recording.gathered(batch)
         return self.augmentation(made) if isinstance(self.augmentation, Augmentation) else made
 
     def _measured(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Residual]]:
         logits = self(batch["image"])
-        return logits, {} if self.fence is None else self.measure(_region(logits, batch), batch)
+        return logits, {} if self.fence is None else self.measure(region_of(logits, batch), batch)
 
-    def _record(self, data: Any) -> None:
-        """Record a step as CUDA graphs, for whole batches and for the last one of an epoch.
-
-        Augmentation is part of them where it is our own: its numbers follow from keys. Samples that are all on the
-        GPU are gathered there by their numbers.
-        """
-        self.recording = Recording()
-        ours = self.augmentation is None or isinstance(self.augmentation, Augmentation)
-        if ours and hasattr(data, "resident"):
-            self.recording.rows = data.resident("train")
-            data.numbers_only = self.recording.rows is not None
-        batch = self._varied(taken(next(iter(data.train_dataloader())), 0, 1)[0])
-        rows = len(next(iter(batch.values())))
-        last = len(self.recording.rows["image"]) % rows if self.recording.rows else 0
-        samples = [
-            {name: one[:size] for name, one in batch.items()} for size in dict.fromkeys((rows, last or rows))
-        ]
-        like: dict[str, Residual] = {}
-        if self.fence is not None:
-            made = self._made(batch)
-            empty = torch.zeros(rows, 1 + self.classes, *made["image"].shape[2:], device=self.device)
-            like = self.measure(_region(empty, made), made)
-            self.recording.with_term = self.fence.follow(self.device)
-            if self.recording.with_term:
-                with torch.no_grad():
-                    self.fence(index=batch.get("index"), **like)  # names and settings are looked at here, once
-        dtype = torch.bfloat16 if "bf16" in str(self.trainer.precision) else None
-        self.recording.record(self.network, self._values, samples, like, dtype)
-
-    def _values(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What a step's loss is made of, by name: cross-entropy, and the residuals of each constraint."""
-        made = self._made(batch)
+    def recorded(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """A step's loss as a CUDA graph records it, and what is told of it: cross-entropy, and all residuals."""
+        made = self.made(batch)
         logits, residuals = self._measured(made)
-        found = {SUPERVISED: self._supervised_loss(logits, made, WHOLE)} if self.supervised else {}
-        if self.fence is not None and self.recording.with_term:
-            found[TERM] = self.fence.term(residuals)
-            residuals = {name: replace(one, f=one.f.detach()) for name, one in residuals.items()}
-        return plain(residuals) | found
+        supervised = self._supervised_loss(logits, made, WHOLE)
+        loss = supervised
+        if self.fence is not None:
+            loss = loss + self.fence.term(residuals, made.get("index"))
+        return loss, told(loss, supervised, residuals)
 
     def configure_optimizers(self) -> Any:
         """What the Trainer asks for: the optimiser, and its schedule if there is one."""
@@ -391,7 +384,7 @@ class WeakSegmentation(pl.LightningModule):
         return {"optimizer": optimiser, "lr_scheduler": self._schedule(optimiser, self.trainer.max_epochs or 1)}
 
 
-def _region(logits: Tensor, batch: Mapping[str, Tensor]) -> Region:
+def region_of(logits: Tensor, batch: Mapping[str, Tensor]) -> Region:
     """The network's answer, to be measured; with the boxes that will be asked for, if there are any."""
     return Region(logits, boxes=batch.get("box"))
 

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from ringfence.extras import installed
+from ringfence.weak.networks.fast.rows import computing_in, is_ours
 
 MOST_CHANNELS: Final = 3
 """Of the images: 27 taps and channels; from there on, matrix products pay."""
@@ -29,17 +30,10 @@ def is_small(convolution: nn.Conv2d) -> bool:
 
 def convolved(images: Tensor, weight: Tensor) -> Tensor | None:
     """The convolution, without a bias; None where the kernels do not fit: images that need a gradient, say."""
-    fits = images.is_cuda and not images.requires_grad and images.dtype != torch.float64 and images.numel() > 0
-    fits = fits and installed("triton")
-    if not fits or not images.is_contiguous(memory_format=torch.channels_last):
+    if images.requires_grad or not is_ours(images):
         return None
-    result: Tensor = _Convolved.apply(images, weight, _computing(images))  # type: ignore[no-untyped-call]
+    result: Tensor = _Convolved.apply(images, weight, computing_in(images))  # type: ignore[no-untyped-call]
     return result
-
-
-def _computing(images: Tensor) -> torch.dtype:
-    """What autocast would compute in."""
-    return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else images.dtype
 
 
 class _Convolved(torch.autograd.Function):
@@ -61,6 +55,7 @@ class _Convolved(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor, None]:
         from ringfence.weak.networks.fast import first_kernels as kernels
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from torch import Tensor, nn
+from torch import nn
 
 from ringfence.weak.networks.fast.batch_norm import NormWithReLU, fits
-from ringfence.weak.networks.fast.first import convolved, is_small
-from ringfence.weak.networks.fast.maps import Halving, join_doubled
+from ringfence.weak.networks.fast.convolutions import narrow, without_bias
+from ringfence.weak.networks.fast.maps import Halving
 
 _NOTHING = (nn.Identity, nn.Dropout, nn.Dropout2d, nn.Dropout3d)
 
@@ -19,7 +19,9 @@ def faster(network: nn.Module) -> int:
 
     In every nn.Sequential (MONAI's blocks are such), a batch norm and the ReLU after it become one module, and the
     convolution before them leaves out its bias, which batch norm takes away again: its gradient is 0, and it is not
-    trained any more. MONAI's UpCat doubles and joins maps in one pass, and a halving by maxima keeps no indices.
+    trained any more. A 1 × 1 convolution to a few channels, such as the last, reads its map once each way, and a
+    halving by maxima keeps no indices. MONAI's UpCat doubles and joins maps in one pass; its BasicUNet adds the
+    gradients of a map's two uses where it is halved, and rounds its weights for autocast at once.
 
     Returns:
         How many batch norms were found.
@@ -36,7 +38,7 @@ def faster(network: nn.Module) -> int:
             if uses[id(relu)] > 1:
                 continue
             before = chain[place - 1][2] if place else None
-            bias = _without_bias(before) if isinstance(before, nn.Module) and uses[id(before)] == 1 else None
+            bias = without_bias(before) if isinstance(before, nn.Module) and uses[id(before)] == 1 else None
             assert isinstance(norm, (nn.BatchNorm2d, nn.BatchNorm3d))  # noqa: S101 - see fits
             setattr(parent, name, NormWithReLU(norm, bias))
             setattr(relu_parent, relu_name, nn.Identity())
@@ -45,8 +47,11 @@ def faster(network: nn.Module) -> int:
         for name, child in list(module.named_children()):
             if type(child) is nn.MaxPool2d and _halves(child):
                 setattr(module, name, Halving())
+    from ringfence.weak.networks.fast.unet import compute_directly  # MONAI takes its time
+
     for module in network.modules():
-        _join_directly(module)
+        narrow(module)
+        compute_directly(module)
     return found
 
 
@@ -71,59 +76,7 @@ def _is_nothing(module: nn.Module) -> bool:
     return isinstance(module, _NOTHING) and getattr(module, "p", 0.0) == 0.0
 
 
-class _Unbiased2d(nn.Conv2d):
-    """A convolution that leaves its bias to others."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        found = convolved(input, self.weight) if is_small(self) else None
-        if found is not None:
-            return found
-        return self._conv_forward(input, self.weight, None)  # type: ignore[no-any-return]
-
-
-class _Unbiased3d(nn.Conv3d):
-    """A convolution that leaves its bias to others."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return self._conv_forward(input, self.weight, None)  # type: ignore[no-any-return]
-
-
-def _without_bias(module: nn.Module) -> Tensor | None:
-    """The bias of a convolution, which from now on leaves it out; None if there is none."""
-    for kind, unbiased in ((nn.Conv2d, _Unbiased2d), (nn.Conv3d, _Unbiased3d)):
-        if type(module) is kind and module.bias is not None:
-            module.__class__ = unbiased
-            module.bias.requires_grad_(False)
-            return module.bias
-    return None
-
-
 def _halves(pooling: nn.MaxPool2d) -> bool:
     two = pooling.kernel_size in (2, (2, 2)) and pooling.stride in (2, (2, 2))
     plain = pooling.padding in (0, (0, 0)) and pooling.dilation in (1, (1, 1))
     return two and plain and not pooling.ceil_mode and not pooling.return_indices
-
-
-def _join_directly(module: nn.Module) -> None:
-    """MONAI's UpCat upsamples in float32, pads where there is nothing to pad, and copies all of it to join it."""
-    from monai.networks.nets.basic_unet import UpCat
-
-    if type(module) is not UpCat:
-        return
-    *before, last = module.upsample.children()
-    doubles = (
-        isinstance(last, nn.Upsample)
-        and last.mode == "bilinear"
-        and last.align_corners is True
-        and last.scale_factor == (2.0, 2.0)
-    )
-
-    class Joining(UpCat):
-        def forward(self, x: Tensor, x_e: Tensor | None) -> Tensor:
-            if not doubles or x_e is None or x_e.shape[2:] != tuple(2 * length for length in x.shape[2:]):
-                return super().forward(x, x_e)  # type: ignore[no-any-return]
-            for one in before:
-                x = one(x)
-            return self.convs(join_doubled(x_e, x))  # type: ignore[no-any-return]
-
-    module.__class__ = Joining

@@ -1,61 +1,101 @@
-"""CUDA graphs: from a batch's numbers to its residuals, and back, in two launches instead of hundreds."""
+"""CUDA graphs: a training step, from a batch's numbers to the weights after it, in one launch, not hundreds."""
 
 from __future__ import annotations
 
-import copy
 import gc
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from ringfence.residuals import Residual
+from ringfence.weak.training.gpu.optimiser import InGraph
 
-Residuals: TypeAlias = dict[str, Residual]
-Measure: TypeAlias = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
+Losses: TypeAlias = Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]
+"""From a batch to its loss, and to a tensor of all that is told of the step."""
+
+WARM = 3
+"""Steps before the one that is recorded: kernels are compiled, libraries choose, optimisers make their state."""
 
 
 class Graphed:
-    """``measure``, forward and backward, replayed from CUDA graphs for batches like ``sample``.
+    """``losses``, its gradient and, where it is given, the optimiser's step, from a CUDA graph.
 
-    Small batches of a small network leave a GPU waiting for launches most of the time. The weights are what they
-    were before, and are read anew at each replay; so are buffers. Python numbers are not: they stay as recorded.
-
-    Gradients are in the graph's own memory, and the next replay overwrites them: a loop must set them to None
-    (``zero_grad()`` does), not to zero, and cannot add up those of several batches (pytorch issue 181723).
+    Small batches of a small network leave a GPU waiting for launches most of the time. Recording leaves weights,
+    buffers, the optimiser's state and the tensors ``touched`` as they were, and a replay reads them anew; but
+    Python's numbers stay as recorded.
 
     Args:
-        network: what ``measure`` trains: on the GPU, in training mode.
-        measure: from a batch to tensors by name, without anything that reads a tensor's values.
-        sample: a batch, of the shapes, dtypes and memory formats to come; what ``measure`` reads of it.
+        network: what is trained: on the GPU, in training mode.
+        losses: without anything that reads a tensor's values.
+        sample: a batch, of the shapes, dtypes and memory formats to come; what ``losses`` reads of it.
         dtype: what autocast computes in, or None where there is no autocast.
+        optimiser: whose step belongs to it, or None: then gradients are left in ``gradients``.
+        touched: what ``losses`` writes to, beside the network's buffers.
+        before: a graph that is never replayed at the same time, whose memory this one may use.
+
+    Attributes:
+        gradients: of the network's weights, in their order, valid until the next replay; None where there are none.
     """
 
     def __init__(
-        self, network: nn.Module, measure: Measure, sample: Mapping[str, Tensor], dtype: torch.dtype | None
+        self,
+        network: nn.Module,
+        losses: Losses,
+        sample: Mapping[str, Tensor],
+        dtype: torch.dtype | None,
+        optimiser: InGraph | None = None,
+        touched: Sequence[Tensor] = (),
+        before: Graphed | None = None,
     ) -> None:
-        self._inputs = tuple(sample)
-        self._shapes = [tensor.shape for tensor in sample.values()]
-        wrapped = _Positional(network, measure, self._inputs)
-        before = copy.deepcopy(network.state_dict())  # the warm-up runs would move batch statistics
+        self._given = {name: tensor.clone() for name, tensor in sample.items()}
+        self._network, self._losses, self._optimiser = network, losses, optimiser
         # autocast's cache would keep casts of the weights from outside of the graph
-        autocast = torch.autocast("cuda", dtype=dtype, enabled=dtype is not None, cache_enabled=False)
-        with _undisturbed(), autocast:
-            self._replay: Callable[..., Any] = torch.cuda.make_graphed_callables(wrapped, tuple(sample.values()))
-        network.load_state_dict(before)
-        self._outputs = wrapped.outputs
+        self._cast = partial(torch.autocast, "cuda", dtype=dtype, enabled=dtype is not None, cache_enabled=False)
+        kept = [*network.parameters(), *network.buffers(), *touched]
+        saved = [tensor.detach().clone() for tensor in kept]
+        self._graph = torch.cuda.CUDAGraph()
+        side = torch.cuda.Stream()
+        with _undisturbed(), nullcontext() if optimiser is None else optimiser.recorded():
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(WARM):
+                    self._step()
+            torch.cuda.current_stream().wait_stream(side)
+            with torch.cuda.graph(self._graph, pool=None if before is None else before._graph.pool()):
+                self._told = self._step()
+        self.gradients = [weight.grad for weight in network.parameters()]
+        for weight in network.parameters():
+            weight.grad = None
+        with torch.no_grad():
+            for tensor, value in zip(kept, saved, strict=True):
+                tensor.copy_(value)
+
+    def _step(self) -> Tensor:
+        for weight in self._network.parameters():
+            weight.grad = None
+        with self._cast():
+            loss, told = self._losses(self._given)
+        loss.backward()
+        if self._optimiser is not None:
+            self._optimiser.step()
+        return told.detach()
 
     def fits(self, batch: Mapping[str, Tensor]) -> bool:
-        """Whether a batch is like the sample: the last one of an epoch may be smaller."""
-        return [batch[name].shape for name in self._inputs if name in batch] == self._shapes
+        """Whether a batch is like the sample, and the optimiser as it was: the last of an epoch may be smaller."""
+        if self._optimiser is not None and not self._optimiser.as_recorded():
+            return False
+        shapes = [batch[name].shape for name in self._given if name in batch]
+        return shapes == [tensor.shape for tensor in self._given.values()]
 
-    def __call__(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What ``measure`` returns, valid until the next call."""
-        results: tuple[Tensor, ...] = self._replay(*(batch[name] for name in self._inputs))
-        return dict(zip(self._outputs, results, strict=True))
+    def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Take the step; what ``losses`` told of it, as a tensor of one's own."""
+        for name, tensor in self._given.items():
+            tensor.copy_(batch[name], non_blocking=True)
+        self._graph.replay()
+        return self._told.clone()
 
 
 @contextmanager
@@ -69,27 +109,3 @@ def _undisturbed() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-class _Positional(nn.Module):
-    """``measure`` as what CUDA graphs take: a module, with tensors in and out by position."""
-
-    def __init__(self, network: nn.Module, measure: Measure, inputs: tuple[str, ...]) -> None:
-        super().__init__()
-        self.network, self._measure, self._inputs = network, measure, inputs
-        self.outputs: tuple[str, ...] = ()
-
-    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        results = self._measure(dict(zip(self._inputs, tensors, strict=True)))
-        self.outputs = tuple(results)
-        return tuple(results.values())
-
-
-def plain(residuals: Residuals) -> dict[str, Tensor]:
-    """The plain f of each residual."""
-    return {name: residual.f for name, residual in residuals.items()}
-
-
-def rewrapped(values: Mapping[str, Tensor], like: Residuals) -> Residuals:
-    """f as residuals of the kind they were, without checks: the loss tells when one is not finite."""
-    return {name: replace(like[name], f=f, checks=()) for name, f in values.items()}

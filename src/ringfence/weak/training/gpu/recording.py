@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final, final
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from ringfence.residuals import Residual
-from ringfence.weak.training.gpu.graphs import Graphed, rewrapped
-
-SUPERVISED: Final = "cross-entropy"
-"""Among the residuals of a recorded step: no constraint can be called so."""
-TERM: Final = "constraints' term"
-"""Likewise: what the fence makes of them, where a graph can record that."""
+from ringfence.weak.training.gpu.graphs import Graphed, Losses
+from ringfence.weak.training.gpu.optimiser import InGraph
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a recorded step gave.
+    """What a recorded step gave; its gradients are there, or the weights after it.
 
     Attributes:
-        supervised: cross-entropy; 0 where masks are not used.
-        term: what the fence adds to it; None where it has to be called.
-        residuals: by name.
+        values: the loss, and cross-entropy with what was added to it (0 where masks are not used).
+        residuals: by name; without checks, since the loss tells when one is not finite.
     """
 
-    supervised: Tensor
-    term: Tensor | None
+    values: Tensor
     residuals: dict[str, Residual]
 
 
@@ -40,34 +35,42 @@ class Recording:
     Attributes:
         rows: all samples on the GPU, by name, from which batches of numbers alone are gathered; None where batches
             are whole.
-        with_term: whether what is recorded includes the fence's term.
+        steps: whether the optimiser's step is part of what is recorded.
+        replaying: whether the last batch was replayed.
     """
 
     def __init__(self) -> None:
         self.rows: Mapping[str, Tensor] | None = None
-        self.with_term = False
+        self.steps = self.replaying = False
         self._graphs: list[Graphed] = []
-        self._like: dict[str, Residual] = {}
+        self._like: list[dict[str, Residual]] = []
+        self._latest: Graphed | None = None
 
     def record(
         self,
         network: nn.Module,
-        values: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]],
+        losses: Losses,
         samples: Iterable[Mapping[str, Tensor]],
-        like: dict[str, Residual],
+        like: Sequence[dict[str, Residual]],
         dtype: torch.dtype | None,
+        optimiser: InGraph | None,
+        touched: Sequence[Tensor] = (),
     ) -> None:
-        """Record ``values`` for batches like each of the samples.
+        """Record a step for batches like each of the samples.
 
         Args:
             network: what is trained.
-            values: from a batch to residuals by name, and ``SUPERVISED`` where masks are used.
+            losses: from a batch to its loss, and to what ``told`` made of it.
             samples: batches of each size to come.
-            like: residuals of their kind.
+            like: residuals of each of them.
             dtype: what autocast computes in, or None where there is no autocast.
+            optimiser: whose step is recorded as well, or None.
+            touched: what ``losses`` writes to, beside the network's buffers.
         """
-        self._like = like
-        self._graphs = [Graphed(network, values, sample, dtype) for sample in samples]
+        self._like, self.steps = list(like), optimiser is not None
+        for sample in samples:
+            before = self._graphs[0] if self._graphs else None
+            self._graphs.append(Graphed(network, losses, sample, dtype, optimiser, touched, before))
 
     def gathered(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """A batch with all that its samples have."""
@@ -76,12 +79,33 @@ class Recording:
         return {name: tensor[batch["index"]] for name, tensor in self.rows.items()} | dict(batch)
 
     def replayed(self, batch: Mapping[str, Tensor]) -> Replayed | None:
-        """What a batch's loss is made of; None if no recorded one is like it."""
-        graphed = next((one for one in self._graphs if one.fits(batch)), None)
-        if graphed is None:
+        """Take a batch's step; None if no recorded one is like it."""
+        place = next((place for place, one in enumerate(self._graphs) if one.fits(batch)), None)
+        self.replaying = place is not None
+        if place is None:
             return None
-        found = graphed(batch)
-        supervised, term = found.pop(SUPERVISED, None), found.pop(TERM, None)
-        if supervised is None:
-            supervised = torch.zeros((), device=next(iter(batch.values())).device)
-        return Replayed(supervised, term, rewrapped(found, self._like))
+        self._latest = self._graphs[place]
+        return _read(self._latest(batch), self._like[place])
+
+    def give_gradients(self, network: nn.Module) -> None:
+        """Those of the batch that was replayed, to the network's weights."""
+        assert self._latest is not None  # noqa: S101 - asked after a replay
+        for weight, gradient in zip(network.parameters(), self._latest.gradients, strict=True):
+            weight.grad = gradient
+
+
+def told(loss: Tensor, supervised: Tensor, residuals: Mapping[str, Residual]) -> Tensor:
+    """Both losses and all residuals in one tensor: one copy keeps them."""
+    parts = [loss.reshape(1), supervised.reshape(1), *(one.f.reshape(-1) for one in residuals.values())]
+    return torch.cat([part.detach().float() for part in parts])
+
+
+def _read(values: Tensor, like: Mapping[str, Residual]) -> Replayed:
+    """What ``told`` made one tensor of."""
+    sizes = [math.prod(one.f.shape) for one in like.values()]
+    both, *rest = values.split([2, *sizes])
+    residuals = {
+        name: replace(one, f=f.view(one.f.shape), checks=())
+        for (name, one), f in zip(like.items(), rest, strict=True)
+    }
+    return Replayed(both, residuals)

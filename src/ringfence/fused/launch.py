@@ -1,0 +1,110 @@
+"""The launches, and when they can be used."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from ringfence.extras import installed
+
+BLOCK: Final = 1024
+MANY: Final = 2**16
+"""From so many residuals on, plain operations fill a GPU, and one program for all of them would not."""
+NONE, NUMBER, TENSOR = 0, 1, 2
+
+
+def can_be_one(tensor: Tensor) -> bool:
+    """Whether one launch will do: float32 on a GPU, not too many, and nobody traces what is done."""
+    return (
+        tensor.is_cuda
+        and tensor.dtype is torch.float32
+        and 0 < tensor.numel() < MANY
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and installed("triton")
+    )
+
+
+def residual(
+    value: Tensor,
+    low: float | Tensor | None,
+    high: float | Tensor | None,
+    unit: float | Tensor,
+    mask: Tensor | None,
+) -> Tensor:
+    """(low - value, value - high) / unit on a new last dimension, or one of both in value's shape.
+
+    Bounds, unit and mask broadcast to the value; only the value has a gradient. See ``can_be_one``.
+    """
+    sides = [_like(one, value) for one in (low, high, None if isinstance(unit, float) and unit == 1.0 else unit)]
+    known = None if mask is None else mask.expand(value.shape).contiguous()
+    found: Tensor = _Residual.apply(value.contiguous(), *sides, known)  # type: ignore[no-untyped-call]
+    return found
+
+
+def barrier(f: Tensor, t: float | Tensor) -> tuple[Tensor, Tensor]:
+    """Σ ψ_t(f) and ψ_t'(f) of contiguous residuals; 0 for those of -inf."""
+    return _both("barrier", f, t)
+
+
+def square(f: Tensor, strength: float | Tensor) -> tuple[Tensor, Tensor]:
+    """γ Σ max(f, 0)² and its slope, of contiguous residuals."""
+    return _both("square", f, strength)
+
+
+def _both(kernel: str, f: Tensor, number: float | Tensor) -> tuple[Tensor, Tensor]:
+    from ringfence.fused import kernels
+
+    f = f.detach().contiguous()
+    total, slope = f.new_empty(()), torch.empty_like(f)
+    getattr(kernels, kernel)[(1,)](
+        f, number, total, slope, f.numel(), POINTER=isinstance(number, Tensor), BLOCK=BLOCK
+    )
+    return total, slope
+
+
+def _like(bound: float | Tensor | None, value: Tensor) -> float | Tensor | None:
+    return bound.detach().expand(value.shape).contiguous() if isinstance(bound, Tensor) else bound
+
+
+class _Residual(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        value: Tensor,
+        low: float | Tensor | None,
+        high: float | Tensor | None,
+        unit: float | Tensor | None,
+        mask: Tensor | None,
+    ) -> Tensor:
+        from ringfence.fused import kernels
+
+        kinds = {"LOW": _kind(low), "HIGH": _kind(high), "UNIT": _kind(unit), "MASK": mask is not None}
+        sides = 2 if low is not None and high is not None else 1
+        ctx.kinds, ctx.sides, ctx.shape, ctx.unit, ctx.mask = kinds, sides, value.shape, unit, mask
+        out = value.new_empty(*value.shape, 2) if sides == 2 else torch.empty_like(value)
+        kernels.residual[(-(-value.numel() // BLOCK),)](
+            value, low, high, unit, mask, out, value.numel(), SIDES=sides, BLOCK=BLOCK, **kinds
+        )
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None, None]:
+        from ringfence.fused import kernels
+
+        if torch.is_grad_enabled():  # create_graph=True: by operations that have a gradient themselves
+            below, above = slope.unbind(dim=-1) if ctx.sides == 2 else (slope, slope)
+            both = above - below if ctx.sides == 2 else above if ctx.kinds["HIGH"] else -below
+            found = both if ctx.unit is None else both / ctx.unit
+            return (found if ctx.mask is None else torch.where(ctx.mask, found, 0.0)), None, None, None, None
+        out = slope.new_empty(ctx.shape)
+        kernels.residual_back[(-(-out.numel() // BLOCK),)](
+            slope.contiguous(), ctx.unit, ctx.mask, out, out.numel(), SIDES=ctx.sides, BLOCK=BLOCK, **ctx.kinds
+        )
+        return out, None, None, None, None
+
+
+def _kind(bound: float | Tensor | None) -> int:
+    return NONE if bound is None else TENSOR if isinstance(bound, Tensor) else NUMBER
