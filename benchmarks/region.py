@@ -141,9 +141,9 @@ def as_markdown(record: dict[str, Any]) -> str:
     ]
     lines += [
         "",
-        "The kernels of the fused ones by the profiler, and what the copy would take for the logits alone:",
+        "The kernels of the fused ones by the profiler, and the logits' bytes at the copy's speed:",
         "",
-        "| logits | dtype | layout | the logits, copied: µs | kernels, µs |",
+        "| logits | dtype | layout | the logits' bytes, µs | kernels, µs |",
         "|---" * 5 + "|",
     ]
     lines += [

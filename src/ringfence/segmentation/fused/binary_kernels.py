@@ -54,10 +54,25 @@ def difference(first, second, SIGN: tl.constexpr, PAIRED: tl.constexpr, R: tl.co
 
 
 @triton.jit
-def span(box, axis, place):
-    """1 where start <= place < stop along an axis of a box, else 0."""
-    start, stop = tl.load(box + axis * 2).to(tl.int32), tl.load(box + axis * 2 + 1).to(tl.int32)
+def ends(box, axis):
+    """Where a box starts and stops along an axis."""
+    return tl.load(box + axis * 2).to(tl.int32), tl.load(box + axis * 2 + 1).to(tl.int32)
+
+
+@triton.jit
+def span(start, stop, place):
+    """1 where start <= place < stop, else 0."""
     return ((place >= start) & (place < stop)).to(tl.float32)
+
+
+@triton.jit
+def ends_in_slice(box, z, AXES: tl.constexpr):
+    """Where a box starts and stops along Y in the slice z; with nothing in between where that is beside the box."""
+    start, stop = ends(box, AXES - 2)
+    if AXES == 3:
+        start_z, stop_z = ends(box, 0)
+        stop = tl.where((z >= start_z) & (z < stop_z), stop, start)
+    return start, stop
 
 
 @triton.jit
@@ -93,11 +108,10 @@ def forward(
     )  # fmt: skip
     if BOXES:
         box += b * AXES * 2
-        in_x = span(box, AXES - 1, xs)
+        start_x, stop_x = ends(box, AXES - 1)
+        start_y, stop_y = ends_in_slice(box, z, AXES)
+        in_x = span(start_x, stop_x, xs)
         beside_x = 1.0 - in_x
-        in_z = 1.0
-        if AXES == 3:
-            in_z = span(box, 0, z)
     for step in range(STEPS):
         ys = rows + step * R
         value = difference(first, second, SIGN, PAIRED, R, W)
@@ -110,7 +124,7 @@ def forward(
             there = ys < Y
             s = tl.where(there[:, None] & (xs < X)[None, :], s, 0.0)
         if BOXES:
-            in_y = span(box, AXES - 2, ys) * in_z
+            in_y = span(start_y, stop_y, ys)
             within = tl.sum(s * in_x[None, :], axis=1)
             beside = tl.sum(s * beside_x[None, :], axis=1)
             inside = within * in_y
@@ -171,7 +185,6 @@ def backward(
     )  # fmt: skip
     level = 0.0
     plane = 0.0
-    in_z = 1.0
     if AXES == 3:
         level = whole_slope(
             sums_z, g_size, g_centroid, size, centroid, b, z, Z, small, 0, AXES, SUMS, SIZE, CENTROID
@@ -181,13 +194,14 @@ def backward(
     )  # fmt: skip
     if BOXES:
         corner = box + b * AXES * 2
-        in_x = span(corner, AXES - 1, xs)
+        start_x, stop_x = ends(corner, AXES - 1)
+        start_y, stop_y = ends_in_slice(corner, z, AXES)
+        in_x = span(start_x, stop_x, xs)
         beyond = 0.0
         if OUTSIDE:
             beyond = tl.load(slope_outside + b * outside_b)
         level += beyond
         if AXES == 3:
-            in_z = span(corner, 0, z)
             plane = box_slope(
                 along_z, g_inside, g_strips, box, margin, margin_b, margin_a, b, b, z, Z, most, 0, AXES, ALONG,
                 INSIDE, STRIPS, MARGIN, WIDTH,
@@ -209,7 +223,7 @@ def backward(
         )  # fmt: skip
         whole_y = scale * (whole_y + level)
         if BOXES:
-            in_y = span(corner, AXES - 2, ys) * in_z
+            in_y = span(start_y, stop_y, ys)
             boxed_y = box_slope(
                 along_y, g_inside, g_strips, box, margin, margin_b, margin_a, b, b, ys, Y, most, AXES - 2, AXES,
                 ALONG, INSIDE, STRIPS, MARGIN, WIDTH,
