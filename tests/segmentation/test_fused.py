@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ringfence.segmentation import Region, fused
 from ringfence.segmentation.fused import sums as fused_sums
-from ringfence.segmentation.fused.cut import Cut, power_of_two
+from ringfence.segmentation.fused.cut import Cut, finishing_warps, power_of_two
 
 GPU = pytest.mark.gpu
 Measure = Callable[[Region, Tensor], list[Tensor]]
@@ -143,6 +143,11 @@ def test_tiles_cover_the_map_once(space: list[int], batch: int, channels: int, o
     assert cut.deep or cut.even == fits
     assert all(one & (one - 1) == 0 for one in (cut.rows, cut.columns))  # as Triton wants them
     assert power_of_two(channels) * cut.rows * cut.columns <= 8192
+
+
+@pytest.mark.parametrize(("programs", "warps"), [(1, 16), (64, 16), (128, 8), (192, 8), (256, 4), (5000, 4)])
+def test_few_programs_add_up_parts_by_more_warps(programs: int, warps: int) -> None:
+    assert finishing_warps(programs) == warps
 
 
 CASES = [

@@ -2,29 +2,30 @@
 # ruff: noqa: N803 - Triton's kernels: pointers and numbers, constants in capitals
 """The two kernels for several classes with one box each at most: a box is separable, and needs no map of its own.
 
-A program is one warp, and walks over STEPS tiles [channels, R, W] of one slice; channels that are not measured, or
+A program walks over STEPS tiles [channels, R, W] of one slice, and asks for a tile while the one before it is added
+up; channels that are not measured, or
 that are there to make a power of two, are added up as well, and not stored. Sums are as in ``binary_kernels``.
 """
 
 import triton
 import triton.language as tl
 
-from ringfence.segmentation.fused.instructions import power, reciprocal, start_early
+from ringfence.segmentation.fused.instructions import power, reciprocal
 
 
 @triton.jit
 def read(
-    logits, channel, ys, xs, low, high, X, stride_c, stride_y, stride_x,
-    C: tl.constexpr, CHANNELS: tl.constexpr, EVEN: tl.constexpr, EVICT: tl.constexpr,
+    logits, channel, ys, xs, high, X, stride_c, stride_y, stride_x,
+    C: tl.constexpr, CHANNELS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """A tile [channels, R, W] as it lies in memory, rows from low to high; elsewhere 0."""
+    """A tile [channels, R, W] as it lies in memory, rows up to high; elsewhere 0."""
     place = channel[:, None, None] * stride_c + ys[None, :, None] * stride_y + xs[None, None, :] * stride_x
-    there = ((ys >= low) & (ys < high))[None, :, None]
+    there = (ys < high)[None, :, None]
     if not EVEN:
         there = there & (xs < X)[None, None, :]
     if C != CHANNELS:
         there = there & (channel < C)[:, None, None]
-    return tl.load(logits + place, mask=there, other=0.0, eviction_policy=EVICT)
+    return tl.load(logits + place, mask=there, other=0.0)
 
 
 @triton.jit
@@ -53,10 +54,8 @@ def forward(
     Z, Y, X, stride_b, stride_c, stride_z, stride_y, stride_x, rate, tiles_x, parts, parts_y, STEPS,
     C: tl.constexpr, FIRST: tl.constexpr, K: tl.constexpr, CHANNELS: tl.constexpr, R: tl.constexpr,
     W: tl.constexpr, AXES: tl.constexpr, BOXES: tl.constexpr, SIGMOID: tl.constexpr, EVEN: tl.constexpr,
-    AHEAD: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """As the general ``forward``; the parts are those of ``binary_kernels.forward``, for each [batch, K]."""
-    start_early(EARLY)
     program = tl.program_id(0)
     tile_x, part, b = program % tiles_x, (program // tiles_x) % parts, (program // tiles_x // parts).to(tl.int64)
     z, part_y = part // parts_y, part % parts_y
@@ -77,9 +76,7 @@ def forward(
     held = tl.zeros((CHANNELS, R), tl.float32)
     beyond = tl.zeros((CHANNELS, R), tl.float32)
     row = ((slot * Z + z) * tiles_x + tile_x) * Y
-    values = read(
-        logits, channel, rows, xs, low, high, X, stride_c, stride_y, stride_x, C, CHANNELS, EVEN, ""
-    )  # fmt: skip
+    values = read(logits, channel, rows, xs, high, X, stride_c, stride_y, stride_x, C, CHANNELS, EVEN)
     if BOXES:
         in_x = spans(box, slot, AXES - 1, AXES, xs, measured)
         if AXES == 3:
@@ -87,10 +84,7 @@ def forward(
     for step in range(STEPS):
         ys = rows + step * R
         now = values
-        if AHEAD:
-            values = read(
-                logits, channel, ys + R, xs, low, high, X, stride_c, stride_y, stride_x, C, CHANNELS, EVEN, ""
-            )  # fmt: skip
+        values = read(logits, channel, ys + R, xs, high, X, stride_c, stride_y, stride_x, C, CHANNELS, EVEN)
         s = softmax(now, channel, rate, C, CHANNELS, SIGMOID)
         if not EVEN:
             s = tl.where(((ys < Y)[:, None] & (xs < X)[None, :])[None, :, :], s, 0.0)
@@ -117,10 +111,6 @@ def forward(
             all_x += tl.sum(s, axis=1)
             if AXES == 3:
                 whole += along
-        if not AHEAD:
-            values = read(
-                logits, channel, ys + R, xs, low, high, X, stride_c, stride_y, stride_x, C, CHANNELS, EVEN, ""
-            )  # fmt: skip
     column = ((slot * parts + part) * X)[:, None] + xs[None, :]
     tile_z = ((slot * parts_y + part_y) * tiles_x + tile_x) * Z + z
     if AXES == 3:
@@ -150,14 +140,10 @@ def backward(
     tiles_x, parts, parts_y, STEPS,
     C: tl.constexpr, FIRST: tl.constexpr, K: tl.constexpr, CHANNELS: tl.constexpr, R: tl.constexpr,
     W: tl.constexpr, AXES: tl.constexpr, BOXES: tl.constexpr, SIGMOID: tl.constexpr, EVEN: tl.constexpr,
-    AHEAD: tl.constexpr, EARLY: tl.constexpr, OUTSIDE: tl.constexpr, TURNED: tl.constexpr, EVICT: tl.constexpr,
-    STREAM: tl.constexpr,
+    OUTSIDE: tl.constexpr,
 ):  # fmt: skip
-    """As the general ``backward``; TURNED as in ``binary_kernels.backward``."""
-    start_early(EARLY)
+    """As the general ``backward``."""
     program = tl.program_id(0)
-    if TURNED:
-        program = tl.num_programs(0) - 1 - program
     tile_x, part, b = program % tiles_x, (program // tiles_x) % parts, (program // tiles_x // parts).to(tl.int64)
     z, part_y = part // parts_y, part % parts_y
     channel = tl.arange(0, CHANNELS)
@@ -173,13 +159,7 @@ def backward(
     low = part_y * STEPS * R
     high = tl.minimum(low + STEPS * R, Y)
     rows = low + tl.arange(0, R)
-    turn = R
-    if TURNED:
-        rows += (STEPS - 1) * R
-        turn = -R
-    values = read(
-        logits, channel, rows, xs, low, high, X, stride_c, stride_y, stride_x, C, CHANNELS, EVEN, EVICT
-    )  # fmt: skip
+    values = read(logits, channel, rows, xs, high, X, stride_c, stride_y, stride_x, C, CHANNELS, EVEN)
     along_x = scale * at_places(whole_x, slot, X, xs, measured)
     if AXES == 3:
         here = z + tl.arange(0, 1)
@@ -196,12 +176,9 @@ def backward(
             along_x += scale * beyond[:, None]
         inner_x = scale * inner_x * in_x
     for step in range(STEPS):
-        ys = rows + step * turn
+        ys = rows + step * R
         now = values
-        if AHEAD:
-            values = read(
-                logits, channel, ys + turn, xs, low, high, X, stride_c, stride_y, stride_x, C, CHANNELS, EVEN, EVICT
-            )  # fmt: skip
+        values = read(logits, channel, ys + R, xs, high, X, stride_c, stride_y, stride_x, C, CHANNELS, EVEN)
         valid = ((ys < Y)[:, None] & (xs < X)[None, :])[None, :, :]
         target = channel[:, None, None] * grad_c + ys[None, :, None] * grad_y + xs[None, None, :] * grad_x
         s = softmax(now, channel, rate, C, CHANNELS, SIGMOID)
@@ -219,8 +196,4 @@ def backward(
             there = valid
         if C != CHANNELS:
             there = valid & (channel < C)[:, None, None]
-        tl.store(gradient + target, result.to(gradient.dtype.element_ty), mask=there, cache_modifier=STREAM)
-        if not AHEAD:
-            values = read(
-                logits, channel, ys + turn, xs, low, high, X, stride_c, stride_y, stride_x, C, CHANNELS, EVEN, EVICT
-            )  # fmt: skip
+        tl.store(gradient + target, result.to(gradient.dtype.element_ty), mask=there)

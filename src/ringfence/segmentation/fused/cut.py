@@ -15,12 +15,12 @@ HELD: Final = 1024
 
 @dataclass(frozen=True)
 class Tuning:
-    """What the kernels' speed depends on, and nothing else does.
+    """What the kernels' speed depends on, and nothing else does; as an H200 was fastest.
 
     Attributes:
-        tile: bytes of a channel that a program of one warp reads at once, for one class against one other.
-        columns: of such a tile, at most.
-        pixels: that such a program walks over, if that leaves enough programs: it writes its sums along X once.
+        tile: pixels that a warp holds at once, for one class against one other.
+        row: bytes of a channel that are one row of such a tile, at most.
+        pixels: that such a warp walks over, if that leaves enough programs: it writes its sums along X once.
         values: numbers of all channels that a warp holds at once, for several classes with one box each.
         class_columns: of such a tile, at most.
         numbers: of all channels that such a program walks over, likewise.
@@ -28,21 +28,11 @@ class Tuning:
         crowd_columns: of such a tile, at most.
         crowd_rows: that such a program walks over, likewise.
         enough: programs: eight for each multiprocessor of a large GPU.
-        registers: of a thread of one warp's programs, at most; 0 for as many as the compiler likes.
-        ahead: a tile is asked for while the one before it is added up, for one class against one other.
-        class_ahead: likewise for several.
-        turned: the gradient's pass goes the other way: what was read last is still in the cache.
-        evict: what the gradient's pass says of the logits that it has read, as Triton calls it.
-        stream: likewise of the gradient that it writes.
-        apart: gradients of measures are gathered by a kernel of their own, for one class against one other as well.
-        early: kernels are set up while the one before ends.
-        finish_tile: numbers that a program adds up at once.
-        finish_warps: warps that do so.
     """
 
-    tile: int = 2048
-    columns: int = 512
-    pixels: int = 16384
+    tile: int = 512
+    row: int = 1024
+    pixels: int = 8192
     values: int = 1024
     class_columns: int = 256
     numbers: int = 32768
@@ -50,20 +40,9 @@ class Tuning:
     crowd_columns: int = 512
     crowd_rows: int = 64
     enough: int = 1024
-    registers: int = 0
-    ahead: bool = True
-    class_ahead: bool = True
-    turned: bool = True
-    evict: str = "evict_first"
-    stream: str = ".cs"
-    apart: bool = False
-    early: bool = False
-    finish_tile: int = 8192
-    finish_warps: int = 8
 
 
 tuning = Tuning()
-"""As measured on an H200."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +83,7 @@ class Cut:
         if objects > 1:
             kind, widest, most = "crowd", tuning.crowd_columns, tuning.crowd // held
         elif channels <= 2 and count == 1:
-            kind, widest, most = "binary", tuning.columns, tuning.tile // element
+            kind, widest, most = "binary", tuning.row // element, tuning.tile
         else:
             kind, widest, most = "classes", tuning.class_columns, tuning.values // held
         columns = min(power_of_two(x), widest, max(16, most))
@@ -164,21 +143,25 @@ class Cut:
         return self.space[3 - self.axes :]
 
     @property
+    def warps(self) -> int:
+        """Of a program."""
+        held = power_of_two(self.channels) * self.rows * self.columns
+        return {"binary": 1, "classes": max(1, held // HELD), "crowd": 4}[self.kind]
+
+    @property
     def constants(self) -> dict[str, Any]:
         """What the general kernels, and those of several classes, are compiled for."""
-        held = power_of_two(self.channels)
         return {
             "C": self.channels,
             "FIRST": self.first,
             "K": self.count,
-            "CHANNELS": held,
+            "CHANNELS": power_of_two(self.channels),
             "R": self.rows,
             "W": self.columns,
             "AXES": self.axes,
             "SIGMOID": self.channels == 1,
-            **({} if self.kind == "crowd" else {"EVEN": self.even, "AHEAD": tuning.class_ahead}),
-            "num_warps": 4 if self.kind == "crowd" else max(1, held * self.rows * self.columns // HELD),
-            **_registers(),
+            **({} if self.kind == "crowd" else {"EVEN": self.even}),
+            "num_warps": self.warps,
         }
 
     @property
@@ -195,9 +178,7 @@ class Cut:
             "W": self.columns,
             "AXES": self.axes,
             "EVEN": self.even,
-            "AHEAD": tuning.ahead,
-            "num_warps": 1,
-            **_registers(),
+            "num_warps": self.warps,
         }
 
 
@@ -245,8 +226,9 @@ class Slopes:
     measured: Sums | None = field(default=None, repr=False)
 
 
-def _registers() -> dict[str, int]:
-    return {"maxnreg": tuning.registers} if tuning.registers else {}
+def finishing_warps(programs: int) -> int:
+    """For each of the programs that add up parts: where there are few of these, they read more at once."""
+    return min(16, max(4, power_of_two(tuning.enough // programs)))
 
 
 def power_of_two(number: int) -> int:

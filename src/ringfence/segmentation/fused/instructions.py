@@ -1,5 +1,4 @@
 # mypy: ignore-errors
-# ruff: noqa: N803 - Triton's kernels: pointers and numbers, constants in capitals
 """Single instructions of the GPU, where Triton would write several."""
 
 import triton
@@ -20,11 +19,3 @@ def reciprocal(number):
     return tl.inline_asm_elementwise(
         "rcp.approx.ftz.f32 $0, $1;", "=f,f", [number], dtype=tl.float32, is_pure=True, pack=1
     )
-
-
-@triton.jit
-def start_early(EARLY: tl.constexpr):
-    """EARLY: a kernel's programs are set up while the kernel before it ends, and wait here until it has."""
-    if EARLY:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()

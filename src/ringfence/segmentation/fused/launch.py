@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ringfence.segmentation.fused import binary_kernels, class_kernels, kernels, small_kernels
-from ringfence.segmentation.fused import cut as cuts
-from ringfence.segmentation.fused.cut import Cut, Slopes, Sums, power_of_two
+from ringfence.segmentation.fused.cut import HELD, Cut, Slopes, Sums, finishing_warps, power_of_two
 from ringfence.segmentation.plain import ALMOST_NOTHING
 
 SHORT: Final = 512
@@ -43,12 +42,11 @@ def forward(logits: Tensor, boxes: Tensor | None, cut: Cut, scale: float) -> Sum
     if cut.kind == "binary":
         binary_kernels.forward[(cut.batch * cut.parts * cut.tiles_x,)](
             logits, boxes, *into, *cut.space, *strides, -rate * (cut.sign or 1), *programs,
-            PAIRED=_paired(logits), BOXES=boxes is not None, **_early(), **cut.binary_constants,
+            PAIRED=_paired(logits), BOXES=boxes is not None, **cut.binary_constants,
         )  # fmt: skip
     elif cut.kind == "classes":
         class_kernels.forward[(cut.batch * cut.parts * cut.tiles_x,)](
-            logits, boxes, *into, *cut.space, *strides, rate, *programs, BOXES=boxes is not None, **_early(),
-            **cut.constants,
+            logits, boxes, *into, *cut.space, *strides, rate, *programs, BOXES=boxes is not None, **cut.constants,
         )  # fmt: skip
     else:
         kernels.forward[(cut.batch, cut.parts, cut.tiles_x * objects)](
@@ -63,11 +61,13 @@ def forward(logits: Tensor, boxes: Tensor | None, cut: Cut, scale: float) -> Sum
         along = tuple(_room(cut, logits, objects, length) for length in cut.lengths)
         inside, outside = _room(cut, logits, objects), _room(cut, logits)
     block = min(SHORT, power_of_two(max(cut.lengths)))
-    several = min(cuts.tuning.finish_tile // block, power_of_two(max(counts[3 - cut.axes : 3])))
-    small_kernels.finish[(cut.batch * cut.count, 1 + (objects if boxes is not None else 0), cut.axes)](
+    grid = (cut.batch * cut.count, 1 + (objects if boxes is not None else 0), cut.axes)
+    warps = finishing_warps(math.prod(grid))
+    several = min(HELD * warps // block, power_of_two(max(counts[3 - cut.axes : 3])))
+    small_kernels.finish[grid](
         *_three(parts), *_three(boxed), outside_parts, *_three(sums), *_three(along), size, centroid, inside,
         outside, *counts, *cut.space, objects, ALMOST_NOTHING, AXES=cut.axes, BOXES=boxes is not None, BLOCK=block,
-        SEVERAL=several, num_warps=cuts.tuning.finish_warps, **_early(),
+        SEVERAL=several, num_warps=warps,
     )  # fmt: skip
     return Sums(sums, size, centroid, along, inside, outside)
 
@@ -84,7 +84,6 @@ def strips(
     small_kernels.strips[(batch * classes * objects, axes)](
         *_three(along), boxes, *_margin(margin), sums, widths, there, classes * objects, *space, width, most,
         AXES=axes, MARGIN=margin is not None, BLOCK=min(MANY // wide, power_of_two(most)), WIDE=wide,
-        **_early(),
     )  # fmt: skip
     return sums, widths, there
 
@@ -93,7 +92,7 @@ def backward(logits: Tensor, boxes: Tensor | None, cut: Cut, scale: float, slope
     """The gradient, laid out as the logits are."""
     given, measured = _dense(slopes, cut), slopes.measured
     margin = slopes.margin
-    if cut.kind != "binary" or cuts.tuning.apart:
+    if cut.kind != "binary":
         given, measured, margin = _combined(given, boxes, cut, slopes, logits), None, None
     gradient = torch.empty_like(logits)
     beyond = None if boxes is None else slopes.outside
@@ -101,13 +100,7 @@ def backward(logits: Tensor, boxes: Tensor | None, cut: Cut, scale: float, slope
     strides = (*_strides(logits), *_strides(gradient))
     rate = scale * math.log2(math.e)
     programs = (cut.tiles_x, cut.parts, cut.parts_y, cut.steps)
-    how = {
-        "TURNED": cuts.tuning.turned,
-        "EVICT": cuts.tuning.evict,
-        "STREAM": cuts.tuning.stream,
-        "OUTSIDE": beyond is not None,
-        "BOXES": boxes is not None,
-    }
+    how = {"OUTSIDE": beyond is not None, "BOXES": boxes is not None}
     slope = (*_three(given["sums"]), *_three(given["along"]))
     if cut.kind == "binary":
         sign = cut.sign or 1
@@ -116,18 +109,18 @@ def backward(logits: Tensor, boxes: Tensor | None, cut: Cut, scale: float, slope
             given["inside"], given["strips"], *_found(measured), beyond, steps[0], *cut.space, *strides,
             -rate * sign, scale * sign, ALMOST_NOTHING, _most(given), *programs,
             PAIRED=_paired(logits) and _paired(gradient), MARGIN=margin is not None, WIDTH=slopes.width,
-            **_which(given), **how, **_early(), **cut.binary_constants,
+            **_which(given), **how, **cut.binary_constants,
         )  # fmt: skip
     elif cut.kind == "classes":
         class_kernels.backward[(cut.batch * cut.parts * cut.tiles_x,)](
             logits, gradient, boxes, *slope, beyond, *steps, *cut.space, *strides, rate, scale, *programs, **how,
-            **_early(), **cut.constants,
+            **cut.constants,
         )  # fmt: skip
     else:
         objects = 1 if boxes is None else boxes.shape[2]
         kernels.backward[(cut.batch, cut.parts, cut.tiles_x)](
             logits, gradient, boxes, *slope, beyond, *steps, *cut.space, objects, *strides, scale, cut.tiles_y,
-            cut.steps, BOXES=boxes is not None, OUTSIDE=beyond is not None, **cut.constants,
+            cut.steps, **how, **cut.constants,
         )  # fmt: skip
     return gradient
 
@@ -146,7 +139,7 @@ def _combined(
         given["strips"], *_found(slopes.measured), boxes, *_margin(slopes.margin), *_three(whole), *_three(boxed),
         *cut.space, objects, cut.count, _most(given), ALMOST_NOTHING, AXES=cut.axes,
         MARGIN=slopes.margin is not None, WIDTH=slopes.width, BOXES=boxes is not None, BLOCK=block,
-        **_which(given), **_early(),
+        **_which(given),
     )  # fmt: skip
     return {"sums": whole, "along": boxed, **dict.fromkeys(("size", "centroid", "inside", "strips"))}
 
@@ -164,11 +157,6 @@ def _most(given: dict[str, Any]) -> int:
 
 def _found(measured: Sums | None) -> tuple[Tensor | None, Tensor | None]:
     return (None, None) if measured is None else (measured.size, measured.centroid)
-
-
-def _early() -> dict[str, bool]:
-    """Whether a launch may begin before the one before has ended."""
-    return {"EARLY": True, "launch_pdl": True} if cuts.tuning.early else {"EARLY": False}
 
 
 def _paired(maps: Tensor) -> bool:

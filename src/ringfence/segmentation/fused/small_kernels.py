@@ -5,8 +5,6 @@
 import triton
 import triton.language as tl
 
-from ringfence.segmentation.fused.instructions import start_early
-
 
 @triton.jit
 def add_parts(parts, out, row, count, length, about, BLOCK: tl.constexpr, SEVERAL: tl.constexpr):
@@ -37,13 +35,12 @@ def finish(
     part_z, part_y, part_x, boxed_z, boxed_y, boxed_x, part_outside,
     sums_z, sums_y, sums_x, along_z, along_y, along_x, size, centroid, inside, outside,
     count_z, count_y, count_x, count_outside, Z, Y, X, objects, small,
-    AXES: tl.constexpr, BOXES: tl.constexpr, BLOCK: tl.constexpr, SEVERAL: tl.constexpr, EARLY: tl.constexpr,
+    AXES: tl.constexpr, BOXES: tl.constexpr, BLOCK: tl.constexpr, SEVERAL: tl.constexpr,
 ):  # fmt: skip
     """Sums along each axis of all parts; size and centroid; mass within each box, and outside of all.
 
     A program for each axis of the whole map of each [batch, K], and of each object.
     """
-    start_early(EARLY)
     slot, which, axis = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     if which == 0:
         if axis == AXES - 1:
@@ -80,13 +77,11 @@ def finish(
 def strips(
     along_z, along_y, along_x, box, margin, margin_b, margin_a, sums, widths, there, per_image,
     Z, Y, X, width, most, AXES: tl.constexpr, MARGIN: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr,
-    EARLY: tl.constexpr,
 ):  # fmt: skip
     """S_k = Σ along[start + kw : start + (k+1)w], and how many places these are: [rows, axes, most].
 
     BLOCK strips are read at once, WIDE places of each: no less than the width, if that is not large.
     """
-    start_early(EARLY)
     row, axis = tl.program_id(0), tl.program_id(1)
     start = tl.load(box + (row * AXES + axis) * 2)
     stop = tl.load(box + (row * AXES + axis) * 2 + 1)
@@ -163,13 +158,12 @@ def combine(
     Z, Y, X, objects, classes, most, small,
     AXES: tl.constexpr, SUMS: tl.constexpr, SIZE: tl.constexpr, CENTROID: tl.constexpr, ALONG: tl.constexpr,
     INSIDE: tl.constexpr, STRIPS: tl.constexpr, MARGIN: tl.constexpr, WIDTH: tl.constexpr, BOXES: tl.constexpr,
-    BLOCK: tl.constexpr, EARLY: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """From the gradients of all measures to one for each place of each axis: of the map, and of each box.
 
     A program for BLOCK places of the whole map of each [batch, K], and of each object.
     """
-    start_early(EARLY)
     slot, which = tl.program_id(0), tl.program_id(1)
     place = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     row, image = slot * objects + which - 1, slot // classes
