@@ -20,7 +20,7 @@ MOST_IMAGES: Final = 2**13
 
 
 class Wins(NamedTuple):
-    """Where a kernel is faster than cuDNN."""
+    """Where the kernels are faster than cuDNN: forward, for the gradient of what came in, and of the weight."""
 
     product: int
     """Channels in × channels out, at most."""
@@ -28,19 +28,18 @@ class Wins(NamedTuple):
     """Of all images, at least: below, nothing is large, and launches count."""
 
 
-WINS: Final = {"forward": Wins(2048, 2**17), "input": Wins(2048, 2**17), "weight": Wins(2048, 2**17)}
-"""The map itself, the gradient of what came in, and that of the weight."""
+WINS: Final = (Wins(1024, 2**17), Wins(2048, 2**18))
+"""As measured on an H200."""
 
 
 @dataclass(frozen=True)
 class Walk:
     """How ``convolve`` goes over a map: rows and columns of a program, its warps, and loads ahead."""
 
-    rows: int = 8
-    columns: int = 128
+    rows: int = 16
+    columns: int = 64
     warps: int = 4
-    stages: int = 1
-    folded: bool = False
+    stages: int = 3
     outputs: int = 64
     """Of a program, at most."""
 
@@ -52,22 +51,21 @@ class Sums:
     pixels: int = 64
     channels: int = 32
     outputs: int = 32
-    warps: int = 4
-    stages: int = 1
-    programs: int = 528
+    warps: int = 8
+    stages: int = 3
+    programs: int = 264
 
 
-def walk(channels: int, outputs: int) -> Walk:
-    """For a map of so many channels, to so many."""
-    if channels <= 32:
-        return Walk(columns=128 if max(channels, outputs) == 16 else 64, folded=True)
-    return Walk(columns=64)
+def walk(channels: int) -> Walk:
+    """For a map of so many channels; as measured on an H200."""
+    return Walk(warps=2, stages=2) if channels == 48 else Walk()
 
 
 def sums(channels: int, outputs: int) -> Sums:
-    """For the gradient of a weight of so many channels, to so many outputs."""
-    block = 16 if min(channels, outputs) == 16 else 32
-    return Sums(pixels=128 if block == 16 else 64, channels=block, outputs=block, warps=4 if block == 16 else 8)
+    """For the gradient of a weight of so many channels, to so many outputs; as measured on an H200."""
+    if min(channels, outputs) == 16:
+        return Sums(pixels=128, channels=16, outputs=16, warps=4, stages=1, programs=528)
+    return Sums()
 
 
 def is_thin(convolution: nn.Conv2d) -> bool:
@@ -93,7 +91,7 @@ def walked(x: Tensor, weight: Tensor, rounded: Tensor | None) -> Tensor | None:
     dtype = computing_in(x)
     if not is_ours(x) or dtype not in (torch.bfloat16, torch.float16) or not _counts(x, weight):
         return None
-    if not any(_pays(which, x, weight) for which in WINS):
+    if not any(weight.shape[0] * weight.shape[1] <= one.product and _pixels(x) >= one.pixels for one in WINS):
         return None
     if rounded is not None and rounded.dtype != dtype:
         rounded = None
@@ -112,12 +110,12 @@ def convolution(x: Tensor, weight: Tensor, how: Walk, flipped: bool = False) -> 
     if flipped:
         outputs, along_n, along_k = weight.shape[1], along_k, along_n
     out = x.new_empty(batch, height, width, outputs).permute(0, 3, 1, 2)
-    block, deep = min(how.outputs, _power(outputs)), _power(channels)
+    block = min(how.outputs, _power(outputs))
     grid = (-(-width // how.columns), -(-height // how.rows), batch * -(-outputs // block))
     kernels.convolve[grid](
         x, weight, out, height, width, stride, along_k, along_n, along_y, along_x, outputs, CHANNELS=channels,
-        FLIPPED=flipped, FOLDED=how.folded, BH=how.rows, BW=how.columns, BX=deep,
-        BK=_power(3 * deep) if how.folded else deep, BN=block, STAGES=how.stages, num_warps=how.warps,
+        FLIPPED=flipped, BH=how.rows, BW=how.columns, BK=_power(channels), BN=block, STAGES=how.stages,
+        num_warps=how.warps,
     )  # fmt: skip
     return out
 
@@ -154,34 +152,20 @@ class _Walked(torch.autograd.Function):
         used = weight.detach().to(x.dtype) if rounded is None else rounded
         ctx.save_for_backward(x, used)
         ctx.like = weight
-        if _pays("forward", x, weight):
-            return convolution(x, used, walk(x.shape[1], len(weight)))
-        return torch.conv2d(x, used, padding=1)
+        return convolution(x, used, walk(x.shape[1]))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         (x, used), weight = ctx.saved_tensors, ctx.like
-        asked = ctx.needs_input_grad[:2]
-        ours = [_pays(which, x, weight) for which in ("input", "weight")]
-        theirs = [one and not other for one, other in zip(asked, ours, strict=True)]
-        dx, d_weight = None, None
-        if any(theirs):
-            dx, d_weight, _ = torch.ops.aten.convolution_backward(
-                dy, x, used, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [*theirs, False]
-            )
-        if asked[0] and ours[0]:
-            dx = convolution(dy, used, walk(dy.shape[1], x.shape[1]), flipped=True)
-        if asked[1] and ours[1]:
-            d_weight = weight_gradient(x, dy, weight, sums(x.shape[1], dy.shape[1]))
-        elif d_weight is not None:
-            d_weight = d_weight.to(weight.dtype)
-        return dx, d_weight, None
+        dx = convolution(dy, used, walk(dy.shape[1]), flipped=True) if ctx.needs_input_grad[0] else None
+        if not ctx.needs_input_grad[1]:
+            return dx, None, None
+        return dx, weight_gradient(x, dy, weight, sums(x.shape[1], dy.shape[1])), None
 
 
-def _pays(which: str, x: Tensor, weight: Tensor) -> bool:
-    product, pixels = WINS[which]
-    return weight.shape[0] * weight.shape[1] <= product and x.numel() // x.shape[1] >= pixels
+def _pixels(x: Tensor) -> int:
+    return x.numel() // x.shape[1]
 
 
 def _counts(x: Tensor, weight: Tensor) -> bool:

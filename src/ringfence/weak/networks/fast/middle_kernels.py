@@ -13,32 +13,30 @@ import triton.language as tl
 @triton.jit(do_not_specialize=["height", "width"])
 def convolve(
     x, weight, out, height, width, stride, along_k, along_n, along_y, along_x, outputs,
-    CHANNELS: tl.constexpr, FLIPPED: tl.constexpr, FOLDED: tl.constexpr, BH: tl.constexpr, BW: tl.constexpr,
-    BX: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, STAGES: tl.constexpr,
+    CHANNELS: tl.constexpr, FLIPPED: tl.constexpr, BH: tl.constexpr, BW: tl.constexpr, BK: tl.constexpr,
+    BN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """out[p, n] = Σ over taps and k of x[p + tap, k] weight[tap, k, n]; FLIPPED: x[p - tap, k], the gradient's way.
 
     A program has BH rows of BW pixels, and walks down the rows that these need: each is multiplied for the row
     above it, its own and the one below, so that it is loaded for each of three columns, not for each of nine taps.
-    FOLDED: the three columns of a row are one matrix product of BK >= 3 BX; else three, of BK = BX.
     """
     column, first = tl.program_id(0) * BW + tl.arange(0, BW), tl.program_id(1) * BH
     blocks = tl.cdiv(outputs, BN)
     image, output = (tl.program_id(2) // blocks).to(tl.int64), tl.program_id(2) % blocks * BN + tl.arange(0, BN)
     x += image * height * width * stride
     out += image * height * width * outputs
-    tap, channel = tl.arange(0, BK) // BX, tl.arange(0, BK) % BX
-    asked = (tap < 3) & (channel < CHANNELS)
+    channel = tl.arange(0, BK)
+    asked = channel < CHANNELS
     if FLIPPED:
         weight += 2 * along_y + 2 * along_x
         along_y, along_x = -along_y, -along_x
-    place = weight + (tap * along_x + channel * along_k)[:, None] + output[None, :] * along_n
+    place = weight + (channel * along_k)[:, None] + output[None, :] * along_n
     known = asked[:, None] & (output < outputs)[None, :]
     w00, w10, w20 = _column(place, along_y, known, x)
-    if not FOLDED:
-        w01, w11, w21 = _column(place + along_x, along_y, known, x)
-        w02, w12, w22 = _column(place + 2 * along_x, along_y, known, x)
-    from_x = column[:, None] + (tap - 1)[None, :]
+    w01, w11, w21 = _column(place + along_x, along_y, known, x)
+    w02, w12, w22 = _column(place + 2 * along_x, along_y, known, x)
+    from_x = column[:, None] - 1
     above = tl.zeros((BW, BN), tl.float32)
     here = tl.zeros((BW, BN), tl.float32)
     for step in tl.range(0, BH + 2, num_stages=STAGES):
@@ -46,19 +44,18 @@ def convolve(
         end = tl.where((row >= 0) & (row < height), width, 0)
         source = x + row * width * stride + (from_x * stride + channel[None, :])
         value = tl.load(source, mask=asked[None, :] & (from_x >= 0) & (from_x < end), other=0.0)
-        if not FOLDED:  # all three are on their way before the first is needed
-            middle = tl.load(source + stride, mask=asked[None, :] & (from_x < end - 1), other=0.0)
-            right = tl.load(source + 2 * stride, mask=asked[None, :] & (from_x < end - 2), other=0.0)
+        # all three are on their way before the first is needed
+        middle = tl.load(source + stride, mask=asked[None, :] & (from_x < end - 1), other=0.0)
+        right = tl.load(source + 2 * stride, mask=asked[None, :] & (from_x < end - 2), other=0.0)
         above = tl.dot(value, w20, above, input_precision="ieee")
         here = tl.dot(value, w10, here, input_precision="ieee")
         below = tl.dot(value, w00, input_precision="ieee")
-        if not FOLDED:
-            above = tl.dot(middle, w21, above, input_precision="ieee")
-            here = tl.dot(middle, w11, here, input_precision="ieee")
-            below = tl.dot(middle, w01, below, input_precision="ieee")
-            above = tl.dot(right, w22, above, input_precision="ieee")
-            here = tl.dot(right, w12, here, input_precision="ieee")
-            below = tl.dot(right, w02, below, input_precision="ieee")
+        above = tl.dot(middle, w21, above, input_precision="ieee")
+        here = tl.dot(middle, w11, here, input_precision="ieee")
+        below = tl.dot(middle, w01, below, input_precision="ieee")
+        above = tl.dot(right, w22, above, input_precision="ieee")
+        here = tl.dot(right, w12, here, input_precision="ieee")
+        below = tl.dot(right, w02, below, input_precision="ieee")
         there = column < tl.where((step >= 2) & (row <= height), width, 0)
         target = out + (row - 1) * width * outputs + (column[:, None] * outputs + output[None, :])
         tl.store(target, above.to(out.dtype.element_ty), mask=there[:, None] & (output < outputs)[None, :])
