@@ -33,16 +33,19 @@ def main() -> None:
     parser.add_argument(
         "--methods", nargs="+", default=["log_barrier", "log_barrier", "log_barrier", "full_supervision"]
     )
+    parser.add_argument("--alone", nargs="+", default=list(ALONE), help="packages whose import is timed alone")
     parser.add_argument("--train", nargs=argparse.REMAINDER, default=[], help="options of `ringfence train`; last")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    alone = {package: [import_seconds(package)] for package in ALONE}
+    alone = {package: [import_seconds(package)] for package in options.alone}
     runs = [stages(options.prepared, options.preset, method, options.train) for method in options.methods]
     for package, measured in alone.items():
         measured.append(import_seconds(package))
     record: dict[str, Any] = {
         "command": f"python benchmarks/startup.py {options.prepared} --preset {options.preset} --methods "
-        + " ".join([*options.methods, *(["--train", *options.train] if options.train else [])]),
+        + " ".join(
+            [*options.methods, "--alone", *options.alone, *(["--train", *options.train] if options.train else [])]
+        ),
         "seed": 0,
         "environment": environment() | {"commit": commit()},
         "imports": alone,
