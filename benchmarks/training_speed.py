@@ -58,7 +58,7 @@ def measured(run: Path, images: int) -> dict[str, Any]:
     return {
         "run": run.name,
         "images": images,
-        "command": facts["command"],
+        "command": f"ringfence {facts['command'].partition(' ')[2]}",  # however it was called
         "environment": known,
         "methods": methods,
     }
@@ -71,11 +71,11 @@ def as_markdown(record: dict[str, Any]) -> str:
         lines += [
             f"**{run['run']}**, {run['images']} training images (`{run['command']}`):",
             "",
-            "| method | images/s | epoch | validation | all epochs | DSC, mean of the last 10 |",
-            "|---" * 6 + "|",
+            "| method | epochs | images/s | epoch | validation | all epochs | DSC, mean of the last 10 |",
+            "|---" * 7 + "|",
         ]
         lines += [
-            f"| {name} | {one['images_a_second']:,.0f} | {one['seconds_of_an_epoch']:.3f} s "
+            f"| {name} | {one['epochs']} | {one['images_a_second']:,.0f} | {one['seconds_of_an_epoch']:.3f} s "
             f"| {one['seconds_of_a_validation']:.3f} s | {one['seconds']:.1f} s | {one['dice_last_epochs']:.3f} |"
             for name, one in run["methods"].items()
         ]
