@@ -5,7 +5,8 @@
 
 Volumes of 20 slices 256 × 256, MONAI's BasicUNet of width 32, averaged over left and right. The whole command is
 measured on few and on many volumes, so that a volume's time is told from that of starting Python; the versions take
-turns, and medians of the rounds are reported. The masks of the two are compared.
+turns, and medians of the rounds are reported. The masks of the two are compared. A floor says what is left to gain:
+the network's arithmetic, at the rate of one large convolution on each core.
 """
 
 from __future__ import annotations
@@ -26,21 +27,24 @@ import nibabel
 import numpy as np
 import torch
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from ringfence.environment import commit, environment
 from ringfence.weak.evaluation import evaluate
+from ringfence.weak.inference.allocator import keep_memory
 from ringfence.weak.inference.model_file import ModelCard, save_model
 from ringfence.weak.networks.build import Tempered, build_network
 from ringfence.weak.prepared.preprocessing import Preprocessing
 
 HERE = Path(__file__).resolve().parents[1]
-SEED, SLICES, SIDE = 0, 20, 256
+SEED, SLICES, SIDE, TIMES = 0, 20, 256, 30
+FEATURES = [32, 32, 64, 128, 256, 32]
 NETWORK = "monai.networks.nets.BasicUNet"
 ARGUMENTS = {
     "spatial_dims": 2,
     "in_channels": 1,
     "out_channels": 2,
-    "features": [32, 32, 64, 128, 256, 32],
+    "features": FEATURES,
     "act": "relu",
     "norm": "batch",
     "upsample": "nontrainable",
@@ -69,6 +73,7 @@ def main() -> None:
         "before": commit_of(options.before),
         "cores": len(os.sched_getaffinity(0)),
         "volume": [SLICES, SIDE, SIDE],
+        "floor": floor(),
         "by_way": {way: summary([one[way] for one in rounds]) for way in WAYS},
         "rounds": rounds,
     }
@@ -162,6 +167,31 @@ def summary(rounds: list[dict[str, Any]]) -> dict[str, Any]:
     return middle | {"ratio": ratio, "least_dice": min(one["dice"] for one in rounds)}
 
 
+def floor() -> dict[str, Any]:
+    """Operations of the network for a slice, and how many a second a large convolution of its own does."""
+    with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counted:
+        build_network(NETWORK, ARGUMENTS).eval()(torch.empty(1, 1, SIDE, SIDE))
+    rates = {str(dtype).removeprefix("torch."): rate(dtype) for dtype in (torch.float32, torch.bfloat16)}
+    return {"operations_a_slice": counted.get_total_flops(), "operations_a_second": rates}
+
+
+@torch.inference_mode()
+def rate(dtype: torch.dtype) -> float:
+    """Of the widest convolution at full size, at its best: what a core does, by its own clock, times cores."""
+    first, *_, outputs = FEATURES
+    inputs = 2 * first
+    keep_memory()
+    torch.set_num_threads(1)
+    images = torch.rand(1, inputs, SIDE, SIDE, dtype=dtype).to(memory_format=torch.channels_last)
+    weights = torch.rand(outputs, inputs, 3, 3, dtype=dtype).to(memory_format=torch.channels_last)
+    took = []
+    for _ in range(TIMES):
+        begin = time.thread_time()
+        F.conv2d(images, weights, padding=1)
+        took.append(time.thread_time() - begin)
+    return len(os.sched_getaffinity(0)) * 2 * 9 * inputs * outputs * SIDE**2 / min(took)
+
+
 def commit_of(folder: Path) -> str:
     """Of a checkout."""
     command = ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]
@@ -185,7 +215,14 @@ def as_markdown(record: dict[str, Any]) -> str:
             for version in ("before", "now")
         ]
         lines.append(f"| {way} | {' | '.join(cells)} | {one['ratio']:.2f} | {one['least_dice']:.6f} |")
+    rates = record["floor"]["operations_a_second"]
+    slices = record["volume"][0] * record["floor"]["operations_a_slice"]
     lines += [
+        "",
+        f"The floor: {slices / 1e9:.0f} billion operations without flips, and twice that with flips. At the rate "
+        f"of one large convolution in float32 ({rates['float32'] / 1e9:.0f} billion a second) they take "
+        f"{slices / rates['float32']:.2f} s and {2 * slices / rates['float32']:.2f} s. bfloat16 (here "
+        f"{rates['bfloat16'] / 1e9:.0f} billion a second) is not used: masks would not be the same.",
         "",
         f"`{record['command']}`, seed {record['seed']}, torch {facts['torch']}, commit {facts['commit']}; before "
         f"is {record['before']}.",

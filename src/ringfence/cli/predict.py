@@ -50,6 +50,7 @@ def _predicted(options: argparse.Namespace, crew: Crew) -> str:
     from rich.progress import Progress
 
     from ringfence.weak.inference.export import predict
+    from ringfence.weak.inference.lanes import leave_cores
     from ringfence.weak.inference.model import load_model
     from ringfence.weak.inference.model_file import imported_from
 
@@ -58,6 +59,8 @@ def _predicted(options: argparse.Namespace, crew: Crew) -> str:
     model = load_model(
         options.checkpoint, device=options.device, flips=options.flips, batch=options.batch, trust=options.trust
     )
+    if crew.workers == 1 and model.predictor.device.type == "cpu":  # several workers share the cores themselves
+        leave_cores()
     console, finished = Console(stderr=True), 0
     with Progress(console=console, transient=True, disable=not (console.is_terminal and crew.world.first)) as bar:
         task = bar.add_task(f"predicting on {model.predictor.device.type}", total=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import threading
+from concurrent.futures import CancelledError
 
 import pytest
 import torch
@@ -140,6 +141,50 @@ def test_each_core_has_a_network_of_its_own_and_one_thread() -> None:
     torch.testing.assert_close(lanes(images, ()), expected)
     assert {threads for one in lanes.networks for _, threads in one.seen} == {1}
     assert len({id(one.scale) for one in lanes.networks}) == 1
+
+
+def test_a_lane_is_one_thread_where_torch_has_several() -> None:
+    """In a fresh process: here, torch has one."""
+    code = (
+        "import torch\nfrom torch import nn\nfrom ringfence.weak.inference.lanes import Lanes, leave_cores\n"
+        "counts = []\n"
+        "class Counts(nn.Module):\n"
+        "    def forward(self, images):\n"
+        "        images.relu()\n"  # large enough to be shared out
+        "        counts.append(torch.get_num_threads())\n"
+        "        return torch.cat([images, -images], dim=1)\n"
+        "torch.set_num_threads(3)\n"
+        "Lanes(Counts(), 2)(torch.zeros(9, 1, 300, 300), (3,), lambda some: counts.append(torch.get_num_threads()))\n"
+        "print(len(counts), set(counts), torch.get_num_threads())\n"
+        "leave_cores()\nprint(torch.get_num_threads())\n"
+    )
+    done = python("-W", "ignore", "-c", code)
+    assert done.stdout == "27 {1} 3\n1\n", done.stderr
+
+
+def test_what_is_begun_ahead_is_the_same_and_can_be_left() -> None:
+    network, images = unet(), torch.rand(6, 1, 32, 32)
+    lanes = Lanes(network, 2)
+    expected = lanes(images, (3,))
+    with lanes.begin(images[:4], (3,)) as first, lanes.begin(images[4:], (3,)) as second:
+        assert torch.equal(torch.cat([first.answer(), second.answer()]), expected)
+
+    asked, go_on = [], threading.Event()
+
+    class Waits(nn.Module):
+        def forward(self, image: Tensor) -> Tensor:
+            asked.append(len(image))
+            go_on.wait(10)
+            return torch.cat([image, -image], dim=1)
+
+    slow = Lanes(Waits(), 2)
+    with slow.begin(images, (3,)) as begun:
+        pass
+    go_on.set()
+    with pytest.raises(CancelledError):
+        begun.answer()
+    assert len(asked) <= 2
+    assert slow(images, ()).shape == (6, 2, 32, 32)
 
 
 def test_a_fork_works_on_threads_of_its_own() -> None:

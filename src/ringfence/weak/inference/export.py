@@ -20,6 +20,7 @@ from ringfence.files import WriteFailed, checksum, move_all
 from ringfence.folders import UNFINISHED as PART
 from ringfence.weak.inference.allocator import keep_memory
 from ringfence.weak.inference.image_cases import ImageCase, channels_fault, check_channels, find_cases
+from ringfence.weak.inference.lanes import leave_cores
 from ringfence.weak.inference.model import Model, load_model
 from ringfence.weak.inference.model_file import ModelCard
 from ringfence.weak.inference.output import UNFINISHED, Failure, Output, Prediction, Predictions
@@ -248,4 +249,6 @@ def _by_predictor(predictor: Predictor, out: Output, readers: int) -> Work:
 def _by_file(path: Path, options: dict[str, Any], out: Output) -> Work:
     """In a process of its own."""
     keep_memory()
-    return _by_predictor(load_model(path, **options).predictor, out, 1)
+    predictor = load_model(path, **options).predictor
+    leave_cores()
+    return _by_predictor(predictor, out, 1)

@@ -7,6 +7,8 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import chain
 from queue import SimpleQueue
 
@@ -44,27 +46,24 @@ class Lanes:
         Args:
             images: ``[B, C, *space]``.
             axes: to flip along.
-            seen: is shown each image's answers about all flips, before they are averaged.
+            seen: is shown each image's answers about all flips, before they are averaged, in a thread of ours.
         """
+        with self.begin(images, axes, seen) as begun:
+            return begun.answer()
+
+    def begin(
+        self, images: Tensor, axes: Sequence[int], seen: Callable[[Sequence[Tensor]], None] = lambda answers: None
+    ) -> Begun:
+        """The same, without waiting for it: cores that have nothing left to do go on with what is begun next."""
         if self._process != os.getpid():  # a fork has no threads
-            self._process, self._threads = os.getpid(), _threads(self.count)
+            # a thread of ours puts answers together: those that would help the caller's spin (see leave_cores)
+            self._process, self._threads, self._collector = os.getpid(), _threads(self.count), _threads(1)
             self._free: SimpleQueue[nn.Module] = SimpleQueue()
             for one in self.networks:
                 self._free.put(one)
         flips = flips_along(axes)
-        tasks: list[Future[Tensor]] = []
-        try:
-            for image in images.split(1):
-                tasks += [self._threads.submit(self._answer, image, flip) for flip in flips]
-            means = []
-            for first in range(0, len(tasks), len(flips)):
-                answers = [one.result() for one in tasks[first : first + len(flips)]]
-                seen(answers)
-                means.append(flip_mean(answers))
-            return torch.cat(means)
-        finally:
-            for task in tasks:
-                task.cancel()
+        tasks = [[self._threads.submit(self._answer, one, flip) for flip in flips] for one in images.split(1)]
+        return Begun(self._collector.submit(_collected, tasks, seen), tasks)
 
     @torch.inference_mode()
     def _answer(self, image: Tensor, flip: tuple[int, ...]) -> Tensor:
@@ -74,6 +73,50 @@ class Lanes:
             return answer
         finally:
             self._free.put(network)
+
+
+def leave_cores() -> None:
+    """Leave the cores to lanes that there are already: all else works on one thread, for the rest of this process.
+
+    Threads that help with an operation spin for milliseconds after it, in case there is another: on a core that a
+    lane needs. For a process that is our own; a library does not change its host's.
+    """
+    torch.set_num_threads(1)
+
+
+@dataclass(frozen=True)
+class Begun(AbstractContextManager["Begun"]):
+    """Answers that are on their way. Whoever leaves it no longer wants them, and what is not begun will not be."""
+
+    future: Future[Tensor]
+    tasks: list[list[Future[Tensor]]]
+
+    def answer(self) -> Tensor:
+        """Wait for it."""
+        return self.future.result()
+
+    def __exit__(self, *_: object) -> None:
+        _cancel(self.tasks)
+
+
+@torch.inference_mode()
+def _collected(tasks: list[list[Future[Tensor]]], seen: Callable[[Sequence[Tensor]], None]) -> Tensor:
+    """The mean over flips of each image, one after the other."""
+    means = []
+    try:
+        for number, one in enumerate(tasks):
+            answers = [task.result() for task in one]
+            tasks[number] = []  # nor are they kept
+            seen(answers)
+            means.append(flip_mean(answers))
+        return torch.cat(means)
+    finally:
+        _cancel(tasks)
+
+
+def _cancel(tasks: list[list[Future[Tensor]]]) -> None:
+    for task in chain.from_iterable(tasks):
+        task.cancel()
 
 
 def _channels_last(network: nn.Module) -> nn.Module:
@@ -91,6 +134,7 @@ def _threads(count: int) -> ThreadPoolExecutor:
     together = threading.Barrier(count + 1)
 
     def alone() -> None:
+        torch.get_num_threads()  # otherwise torch sets it once more, at this thread's first operation
         torch.set_num_threads(1)
         together.wait()
 

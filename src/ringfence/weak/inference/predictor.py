@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -18,7 +20,7 @@ from ringfence import memory
 from ringfence.hints import first_line
 from ringfence.weak.inference.card import ModelCard
 from ringfence.weak.inference.footprint import FLOAT, affordable
-from ringfence.weak.inference.lanes import Lanes
+from ringfence.weak.inference.lanes import Begun, Lanes
 from ringfence.weak.inference.quality import Quality, QualityTally, doubt_of, likeliest
 from ringfence.weak.networks.build import Tempered
 from ringfence.weak.prepared.preprocessing import framed
@@ -66,9 +68,10 @@ class Predictor:
             shape = (len(card.channels), *(card.preprocessing.size if card.patch is None else card.patch))
             lanes = affordable(network, shape, min(batch or cores, cores))  # a GPU has a memory of its own
             self.batch = batch or max(self.batch, lanes)
-            self._probabilities: Callable[..., Tensor] = partial(Lanes(network, lanes), axes=self._axes)
+            self._lanes: Lanes | None = Lanes(network, lanes)
+            self._probabilities: Callable[..., Tensor] = partial(self._lanes, axes=self._axes)
         else:
-            network = network.to(self.device).eval()
+            network, self._lanes = network.to(self.device).eval(), None
             self._probabilities = partial(_averaged, network, axes=self._axes)
 
     @torch.inference_mode()
@@ -84,7 +87,8 @@ class Predictor:
         Args:
             image: ``[slices, channels, height, width]`` at the model's size.
             size: height and width wanted.
-            seen: is shown the answers about slices or patches and all their flips, before they are averaged.
+            seen: is shown the answers about slices or patches and all their flips, before they are averaged; on a
+                CPU in another thread, always the same, and before their mean is handed out.
             inside: rows and columns of the image that are wanted; default: all.
         """
         one_by_one = self._slices(image, seen) if self.card.patch is None else self._volume(image, seen)
@@ -99,9 +103,23 @@ class Predictor:
             yield answer
 
     def _slices(self, image: NDArray[np.uint8], seen: Callable[[Sequence[Tensor]], None]) -> Iterator[Tensor]:
-        for first in range(0, len(image), self.batch):
-            some = torch.from_numpy(image[first : first + self.batch]).to(self.device)
-            yield self._answer(some.float() / 255.0, seen)
+        batches = (
+            torch.from_numpy(image[first : first + self.batch]).to(self.device).float() / 255.0
+            for first in range(0, len(image), self.batch)
+        )
+        if self._lanes is None:
+            for some in batches:
+                yield self._answer(some, seen)
+            return
+        with ExitStack() as stack:  # the next are begun before the last are handed out: cores never wait
+            begun: deque[tuple[torch.Size, Begun]] = deque()
+            for some in batches:
+                begun.append((some.shape, stack.enter_context(self._lanes.begin(some, self._axes, seen))))
+                if len(begun) > 1:
+                    shape, one = begun.popleft()
+                    yield self._checked(shape, one.answer)
+            for shape, one in begun:
+                yield self._checked(shape, one.answer)
 
     def _volume(self, image: NDArray[np.uint8], seen: Callable[[Sequence[Tensor]], None]) -> Iterator[Tensor]:
         from monai.inferers.utils import sliding_window_inference
@@ -132,12 +150,16 @@ class Predictor:
             yield some.to(self.device)
 
     def _answer(self, images: Tensor, seen: Callable[[Sequence[Tensor]], None]) -> Tensor:
-        shape = list(images.shape[1:])
+        return self._checked(images.shape, partial(self._probabilities, images, seen=seen))
+
+    def _checked(self, images: torch.Size, answered: Callable[[], Tensor]) -> Tensor:
+        """What ``answered`` says of images of such a shape, or what is wrong with it."""
+        shape = list(images[1:])
         try:
-            answer = self._probabilities(images, seen=seen)
+            answer = answered()
         except Exception as error:  # whatever the network raises, it does not take such images
             raise ValueError(f"the network cannot take images {shape}: {first_line(error)}") from error
-        wanted = (len(images), 1 + len(self.card.classes), *images.shape[2:])
+        wanted = (images[0], 1 + len(self.card.classes), *images[2:])
         if answer.shape != wanted:
             raise ValueError(
                 f"the network should answer images {shape} by {list(wanted)}, not {list(answer.shape)}"
