@@ -25,8 +25,10 @@ HALVINGS: Final = 16
 """The network halves a side four times."""
 RATES: Final = {32: 5e-4, 16: 1e-3, 8: 2e-3}
 """Learning rates by the network's width: those that the presets were found with."""
-SMALL: Final = 64 * 64
-"""Pixels of a slice, up to which a CPU trains a network of width 16."""
+LARGE: Final = 128 * 128
+"""Pixels of a slice, beyond which a CPU has half as many of them in a batch."""
+STEPS: Final = {"cuda": 2800, "cpu": 800}
+"""Of a training; a CPU takes 400 for each class, if that is more: classes are found one after another."""
 VOXELS: Final = {"cuda": 128**3, "cpu": 32 * 64 * 64}
 """Of a patch, at most."""
 
@@ -147,11 +149,12 @@ def _up(length: float) -> int:
 
 def _network(found: Fingerprint, device: Device, volumes: bool) -> list[Choice]:
     pixels = found.size[0] * found.size[1]
-    width = 32 if device == "cuda" else 16 if pixels <= SMALL and not volumes else 8
+    width = 32 if device == "cuda" else 8 if volumes else 16
     features = [width, width, 2 * width, 4 * width, 8 * width, width]
     arguments = {"features": features, "act": "relu", "norm": "batch", "upsample": "nontrainable"}
     where = "a GPU" if device == "cuda" else "a CPU"
-    batch, steps = (2 if volumes else 16), (2800 if device == "cuda" else 800)
+    batch = 2 if volumes else 8 if device == "cpu" and pixels > LARGE else 16
+    steps = STEPS[device] if device == "cuda" else max(STEPS[device], 400 * len(found.classes))
     samples = found.cases if volumes else found.slices
     epochs = math.ceil(steps / math.ceil(samples / batch))
     return [
@@ -159,7 +162,9 @@ def _network(found: Fingerprint, device: Device, volumes: bool) -> list[Choice]:
         Choice("network.init_args", arguments, f"as wide as {where} trains in minutes"),
         Choice("training.lr", RATES[width], "the narrower the network, the larger"),
         Choice(
-            "training.batch_size", batch, "volumes: as little as batch norms can do with" if volumes else "slices"
+            "training.batch_size",
+            batch,
+            "volumes: as little as batch norms can do with" if volumes else "slices, as many as train in minutes",
         ),
         Choice("training.steps", steps, f"about {epochs} epochs of {samples} samples"),
         Choice("training.epochs", None, "as many as the steps take"),
