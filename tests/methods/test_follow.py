@@ -1,0 +1,109 @@
+"""What a CUDA graph records of a fence: ``term`` and ``replayed`` in place of calls; the same losses, the same λ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import ringfence as rf
+from ringfence.methods import Method
+
+ROWS, STEPS = 6, 4
+HERE = torch.device("cpu")
+MAKERS: dict[str, Callable[[], Method]] = {
+    "barrier": lambda: rf.LogBarrier(2.0, 1.5),
+    "barrier by name": lambda: rf.LogBarrier({"a": 2.0, "b": 3.0, "c": 4.0}, 1.5),
+    "penalty": lambda: rf.Penalty(2.0, 1.5),
+    "linear penalty": lambda: rf.Penalty(2.0, 1.5, power=1),
+    "Lagrangian": lambda: rf.Lagrangian(0.3, initial=0.5, samples=ROWS),
+    "Lagrangian, shared": lambda: rf.Lagrangian(0.3, initial=0.5, shared=True),
+    "ReLU": lambda: rf.ReLULagrangian(0.3, initial=0.5, samples=ROWS),
+    "ReLU, at intervals": lambda: rf.ReLULagrangian(0.3, 2, 1, initial=0.5, shared=True),
+    "augmented": lambda: rf.AugmentedLagrangian(0.5, 2.0, initial=0.5, samples=ROWS, weights={"b": 3.0}),
+}
+
+
+def residuals(x: Tensor, index: Tensor) -> dict[str, rf.Residual]:
+    """One-sided, two-sided with rows that come and go, and an equality."""
+    mask = ((index[:, None] + torch.arange(2)) % 3 > 0).expand_as(x)
+    return {
+        "a": rf.at_most(x[:, 0], 0.2),
+        "b": rf.between(x, -0.5, 0.5, mask=mask),
+        "c": rf.equal(x[:, 1], 0.1, 0.05),
+    }
+
+
+def batches() -> list[tuple[Tensor, Tensor]]:
+    """Each data point once in most steps; some see a part of them."""
+    random = torch.Generator().manual_seed(3)
+    found = []
+    for step in range(STEPS):
+        order = torch.randperm(ROWS, generator=random)[: ROWS - step % 2]
+        found += [(torch.randn(len(some), 2, generator=random), some) for some in order.split(3)]
+    return found
+
+
+def same_state(fence: Method, expected: dict[str, Tensor]) -> None:
+    """Counts may be one a row, or one an entry."""
+    found = fence.state_dict()
+    assert found.keys() == expected.keys()
+    for name, one in expected.items():
+        if isinstance(one, Tensor):
+            torch.testing.assert_close(*torch.broadcast_tensors(found[name], one), msg=name)
+
+
+@pytest.mark.filterwarnings("ignore:.*shared=True.*several calls")
+@pytest.mark.parametrize("method", MAKERS)
+def test_terms_that_follow_are_calls(method: str) -> None:
+    called, followed = MAKERS[method](), MAKERS[method]()
+    x, index = batches()[0]
+    with torch.no_grad():
+        followed(index=index, **residuals(x, index))
+    assert followed.follow(HERE)
+    for place, (x, index) in enumerate(batches()):
+        gradients = []
+        for fence in (called, followed):
+            leaf = x.clone().requires_grad_()
+            if fence is called:
+                loss = fence(index=index, **residuals(leaf, index))
+            else:
+                loss = fence.term(residuals(leaf, index), index)
+                fence.replayed()
+            loss.backward()
+            gradients.append(leaf.grad)
+        torch.testing.assert_close(gradients[1], gradients[0])
+        if place % 2:
+            called.step()
+            followed.step()
+    followed.follow(None)
+    same_state(followed, called.state_dict())
+
+
+@pytest.mark.parametrize("method", ["Lagrangian", "Lagrangian, shared", "augmented"])
+def test_trying_out_leaves_no_trace(method: str) -> None:
+    """A recording computes the term some times before it is replayed; what that wrote can be put back."""
+    fence = MAKERS[method]()
+    x, index = batches()[0]
+    fence(index=index, **residuals(x.requires_grad_(), index))  # seen, and not stepped yet
+    before = fence.state_dict()
+    fence.follow(HERE)
+    saved = [one.clone() for one in fence.followed()]
+    for other, rows in batches()[1:3]:
+        fence.term(residuals(other, rows), rows)
+    for one, value in zip(fence.followed(), saved, strict=True):
+        one.copy_(value)
+    fence.follow(None)
+    same_state(fence, before)
+
+
+def test_tables_that_grow_cannot_be_followed() -> None:
+    fence = rf.Lagrangian(0.3)
+    x, index = batches()[0]
+    fence(index=index, **residuals(x, index))
+    assert not fence.follow(HERE)
+    loss = fence(index=index, **residuals(x, index))  # as before
+    assert torch.isfinite(loss)
+    assert not rf.Lagrangian(0.3, samples=ROWS).follow(HERE), "nothing is known of it yet"
