@@ -62,8 +62,15 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings that differ")
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--rewrite", action="store_true", help="train nothing: OUT.md and OUT.png of the OUT.json that is there"
+    )
     options = parser.parse_args()
     hands = [Hand(), *(Hand(jitter=one) for one in options.jitter), *(Hand(loose=one) for one in options.loose)]
+    if options.rewrite:
+        known = json.loads(options.out.with_suffix(".json").read_text(encoding="utf-8"))
+        write(known | {"jitter": options.jitter, "loose": options.loose}, hands, options.out)
+        return
     changes = tuple((one.partition("=")[0], json.loads(one.partition("=")[2])) for one in options.set)
     given = [
         f"--{name} {' '.join(map(str, getattr(options, name)))}"
@@ -74,6 +81,8 @@ def main() -> None:
         "command": f"python benchmarks/drawn_boxes.py {options.images} {options.prepared} {' '.join(given)} "
         f"--workers {options.workers}",
         "seed": options.seeds,
+        "jitter": options.jitter,
+        "loose": options.loose,
         "environment": environment() | {"commit": commit()},
         "trainings": [],
     }
@@ -115,8 +124,10 @@ def write(record: dict[str, Any], hands: list[Hand], out: Path) -> None:
     names = ["exact", *(hand.words for hand in hands), "masks"]
     by_hand = {name: [one["dice"] for one in record["trainings"] if one["hand"] == name] for name in names}
     record["means"] = {name: statistics.mean(each) for name, each in by_hand.items() if each}
+    best = record["means"].get("exact")
+    record["lost"] = {} if best is None else {name: best - mean for name, mean in record["means"].items()}
     out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    facts, best = record["environment"], record["means"].get("exact")
+    facts = record["environment"]
     lines = ["| boxes | Dice | lost |", "|---|---|---|"]
     for name, mean in record["means"].items():
         each = by_hand[name]

@@ -12,7 +12,7 @@ EVEN: tiles end where the map does, and nothing needs a mask.
 import triton
 import triton.language as tl
 
-from ringfence.segmentation.fused.instructions import power, reciprocal
+from ringfence.segmentation.fused.instruction_kernels import power, reciprocal
 from ringfence.segmentation.fused.small_kernels import box_slope, whole_slope
 
 

@@ -10,7 +10,7 @@ that are there to make a power of two, are added up as well, and not stored. Sum
 import triton
 import triton.language as tl
 
-from ringfence.segmentation.fused.instructions import power, reciprocal
+from ringfence.segmentation.fused.instruction_kernels import power, reciprocal
 
 
 @triton.jit
