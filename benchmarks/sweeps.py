@@ -38,7 +38,8 @@ def main() -> None:
     lines = options.region.read_text(encoding="utf-8").splitlines()
     network = json.loads(options.network.read_text(encoding="utf-8"))
     record: dict[str, Any] = {
-        "command": "python benchmarks/sweeps.py region.log network.json convolutions.json",
+        "command": "python benchmarks/sweeps.py region.log network.json convolutions.json --environment "
+        f"{options.environment}",
         "seed": 0,
         "environment": facts | {"commit": COMMITS},
         "copy": next(line for line in lines if line.startswith("copy ")),
