@@ -150,7 +150,7 @@ def images_a_second(settings: TrainSettings) -> float:
             max_epochs=settings.training.length,
             callbacks=[make_callback(settings.method_name), history],
             logger=False,
-            benchmark=cuda,
+            benchmark=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
