@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 
 import plain_launch
@@ -49,6 +51,30 @@ def with_gradient(logits: Tensor, measure: Callable[[Tensor], list[Tensor]]) -> 
     found = measure(leaf)
     (gradient,) = torch.autograd.grad(sum((one / (1 + one.detach().abs())).sum() for one in found), leaf)
     return [*(one.detach() for one in found), gradient]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["boxes known", "boxes later"])
+@pytest.mark.parametrize(
+    "device", [pytest.param("cpu", id="stand-in"), pytest.param("cuda", marks=GPU, id="kernels")]
+)
+def test_a_step_leaves_nothing_behind(device: str, known: bool, request: pytest.FixtureRequest) -> None:
+    """What a network's graph holds is let go of with the last of the measures, and not when garbage is collected."""
+    if device == "cpu":
+        request.getfixturevalue("stand_in")
+    boxes = boxes_in((12, 9), 2).to(device)
+    weight = torch.randn(2, 3, 12, 9, device=device, requires_grad=True)
+    logits = weight.exp()
+    held = weakref.ref(logits)
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        region = Region(logits, boxes=boxes if known else None)
+        torch.stack([one.sum() for one in everything(region, boxes)]).sum().backward()
+        del region, logits
+        assert held() is None
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["boxes known", "boxes later"])

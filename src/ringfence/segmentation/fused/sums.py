@@ -66,16 +66,11 @@ class FusedSums:
     """
 
     def __init__(self, logits: Tensor, classes: tuple[int, ...], temperature: float, boxes: Tensor | None) -> None:
-        from ringfence.segmentation.fused import launch  # Triton is there, then
-
-        self._launch = launch
-        self._logits, self._classes, self._temperature = logits, classes, temperature
-        self._axes = logits.ndim - 2
+        self._logits, self._axes = logits, logits.ndim - 2
+        self._passes = Passes(logits.detach(), classes, temperature)
         self._boxes = None if boxes is None else boxes.contiguous()
         self._first: tuple[Tensor, ...] = ()
         self._known: list[tuple[Tensor, tuple[Tensor, ...]]] = []
-        self.late: list[tuple[Tensor, dict[str, Any]]] = []
-        """Boxes, and gradients of what is about them, of passes that came later: filled on the way back."""
 
     @property
     def sums(self) -> tuple[Tensor, ...]:
@@ -104,13 +99,13 @@ class FusedSums:
         """``[batch, K, objects, axes, strips]``."""
         boxes = boxes.contiguous()
         along = self._within(boxes)[: self._axes]
-        made = _Strips.apply(self._first[0], along, boxes, width, margin, self)  # type: ignore[no-untyped-call]
+        made = _Strips.apply(self._first[0], along, boxes, width, margin, self._passes)  # type: ignore[no-untyped-call]
         return Strips(*made)
 
     def _pass(self) -> tuple[Tensor, ...]:
         """The first pass: a token that later ones depend on, and all measures."""
         if not self._first:
-            self._first = _First.apply(self._logits, self._boxes, self)  # type: ignore[no-untyped-call]
+            self._first = _First.apply(self._logits, self._boxes, self._passes)  # type: ignore[no-untyped-call]
             if self._boxes is not None:
                 self._known.append((self._boxes, self._first[3 + self._axes :]))
         return self._first
@@ -124,15 +119,38 @@ class FusedSums:
         for known, found in self._known:
             if known.data_ptr() == boxes.data_ptr() and known.shape == boxes.shape:
                 return found
-        later: tuple[Tensor, ...] = _Later.apply(first[0], boxes, self)  # type: ignore[no-untyped-call]
+        later: tuple[Tensor, ...] = _Later.apply(first[0], boxes, self._passes)  # type: ignore[no-untyped-call]
         self._known.append((boxes, later))
         return later
 
-    # What the passes do
+
+@final
+class Passes:
+    """What the passes over one map do, and what they hand to the first on the way back.
+
+    Autograd's nodes hold it. It must hold none of them, nor anything that does: a circle through them is never let
+    go of, with the whole graph of the network on it.
+
+    Args:
+        logits: without a graph.
+        classes: the channels that are measured, one after another.
+        temperature: of the softmax.
+
+    Attributes:
+        late: boxes, and gradients of what is about them, of passes that came later: filled on the way back.
+    """
+
+    def __init__(self, logits: Tensor, classes: tuple[int, ...], temperature: float) -> None:
+        from ringfence.segmentation.fused import launch  # Triton is there, then
+
+        self._launch = launch
+        self._logits, self._classes, self._temperature = logits, classes, temperature
+        self._axes = logits.ndim - 2
+        self.late: list[tuple[Tensor, dict[str, Any]]] = []
 
     def measure(self, boxes: Tensor | None) -> Sums:
         """All measures, without a graph."""
-        return self._launch.forward(self._logits.detach(), boxes, self._cut(boxes), 1.0 / self._temperature)
+        return self._launch.forward(self._logits, boxes, self._cut(boxes), 1.0 / self._temperature)
 
     def strips_along(
         self, along: Sequence[Tensor], boxes: Tensor, width: int, margin: Tensor | None
@@ -194,21 +212,22 @@ class _First(torch.autograd.Function):
     """The first pass; its gradient comes last, because everything later depends on its token."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, boxes: Tensor | None, owner: FusedSums) -> tuple[Tensor, ...]:
-        measured = owner.measure(boxes)
+    def forward(ctx: Any, logits: Tensor, boxes: Tensor | None, passes: Passes) -> tuple[Tensor, ...]:
+        measured = passes.measure(boxes)
         ctx.save_for_backward(logits)
-        ctx.owner, ctx.boxes, ctx.axes, ctx.measured = owner, boxes, len(measured.sums), measured
+        ctx.passes, ctx.boxes, ctx.axes, ctx.measured = passes, boxes, len(measured.sums), measured
         ctx.set_materialize_grads(False)
-        found = (logits.new_empty(0), *measured.sums, measured.size, measured.centroid)
-        return (*found, *measured.about_boxes)
+        found = (*measured.sums, measured.size, measured.centroid, *measured.about_boxes)
+        # as tensors of their own: what is returned belongs to this node, which has the measured ones
+        return logits.new_empty(0), *(one.detach() for one in found)
 
     @staticmethod
     def backward(ctx: Any, token: Tensor | None, *gradients: Tensor | None) -> tuple[Tensor, None, None]:
         (logits,) = ctx.saved_tensors
-        axes, owner = ctx.axes, ctx.owner
+        axes, passes = ctx.axes, ctx.passes
         own = {"sums": gradients[:axes], "size": gradients[axes], "centroid": gradients[axes + 1]}
         groups: Groups = {}
-        late, owner.late = owner.late, []
+        late, passes.late = passes.late, []
         if ctx.boxes is not None:
             late.insert(0, (ctx.boxes, _about_boxes(gradients[axes + 2 :], axes)))
         for boxes, some in late:
@@ -218,22 +237,22 @@ class _First(torch.autograd.Function):
                     there.setdefault(name, gradient)
                 elif some["strips"] is not None:  # strips of the same boxes twice: another width, say
                     groups[id(gradient)] = (boxes, some)
-        return owner.gradient(logits, ctx.measured, groups, own), None, None
+        return passes.gradient(logits, ctx.measured, groups, own), None, None
 
 
 class _Later(torch.autograd.Function):
     """A pass about boxes that nobody knew of at first."""
 
     @staticmethod
-    def forward(ctx: Any, token: Tensor, boxes: Tensor, owner: FusedSums) -> tuple[Tensor, ...]:
-        measured = owner.measure(boxes)
-        ctx.owner, ctx.boxes, ctx.axes = owner, boxes, len(measured.sums)
+    def forward(ctx: Any, token: Tensor, boxes: Tensor, passes: Passes) -> tuple[Tensor, ...]:
+        measured = passes.measure(boxes)
+        ctx.passes, ctx.boxes, ctx.axes = passes, boxes, len(measured.sums)
         ctx.set_materialize_grads(False)
         return measured.about_boxes
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor, None, None]:
-        ctx.owner.late.append((ctx.boxes, _about_boxes(gradients, ctx.axes)))
+        ctx.passes.late.append((ctx.boxes, _about_boxes(gradients, ctx.axes)))
         return next(one for one in gradients if one is not None).new_empty(0), None, None
 
 
@@ -248,10 +267,10 @@ class _Strips(torch.autograd.Function):
         boxes: Tensor,
         width: int,
         margin: Tensor | None,
-        owner: FusedSums,
+        passes: Passes,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        sums, widths, there = owner.strips_along(along, boxes, width, margin)
-        ctx.owner, ctx.boxes, ctx.width, ctx.margin = owner, boxes, width, margin
+        sums, widths, there = passes.strips_along(along, boxes, width, margin)
+        ctx.passes, ctx.boxes, ctx.width, ctx.margin = passes, boxes, width, margin
         ctx.mark_non_differentiable(widths, there)
         ctx.set_materialize_grads(False)
         return sums, widths, there
@@ -261,7 +280,7 @@ class _Strips(torch.autograd.Function):
         if gradient is None:
             return (None,) * 6
         some = {"strips": gradient, "width": ctx.width, "margin": ctx.margin}
-        ctx.owner.late.append((ctx.boxes, some))
+        ctx.passes.late.append((ctx.boxes, some))
         return gradient.new_empty(0), *[None] * 5
 
 
