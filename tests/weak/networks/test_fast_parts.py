@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ringfence.weak.branches import Branch, gradients_beside
 from ringfence.weak.networks.fast import faster
 from ringfence.weak.networks.fast.batch_norm import NormWithReLU
-from ringfence.weak.networks.fast.convolutions import Narrow2d, Unbiased2d, narrow, rounded_together, without_bias
+from ringfence.weak.networks.fast.convolutions import (
+    Biased2d,
+    Narrow2d,
+    Unbiased2d,
+    narrow,
+    rounded_together,
+    without_bias,
+)
 from ringfence.weak.networks.fast.last import projected
 from ringfence.weak.networks.fast.maps import Halving
 from ringfence.weak.networks.fast.rows import rows_of
@@ -107,6 +117,53 @@ def test_weights_rounded_together_are_those_that_autocast_rounds() -> None:
         found.append(torch.autograd.grad(result.float().square().sum(), [one.weight for one in weights]))
     assert all(torch.equal(one, other) and one.dtype == torch.float32 for one, other in zip(*found, strict=True))
     assert all(one.rounded is None for one in network)
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [nn.Conv2d(4, 8, 1), nn.Conv2d(4, 8, 3, stride=2, padding=1, dilation=2, groups=2), nn.Conv3d(4, 8, 3)],
+    ids=["1 × 1", "in groups", "of volumes"],
+)
+def test_a_convolution_with_its_bias_learns_as_under_autocast(plain: nn.Conv2d | nn.Conv3d) -> None:
+    torch.manual_seed(0)
+    ours = copy.deepcopy(plain)
+    narrow(ours)
+    images = torch.randn(2, 4, *[6] * (plain.weight.ndim - 2))
+    found = []
+    for one in (ours, plain):
+        x = images.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16), rounded_together(one):
+            y = one(x)
+        found.append((y, *torch.autograd.grad(y.float().square().sum(), [x, one.weight, one.bias])))
+    assert type(ours) is not type(plain)
+    for one, other in zip(*found, strict=True):
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-2 * float(other.detach().abs().max()))
+
+
+def test_gradients_made_beside_are_those_that_autograd_took() -> None:
+    """A weight that is used twice gets a sum of two gradients: somebody read both."""
+
+    class Told(Branch):
+        def __init__(self) -> None:
+            self.read_early = False
+
+        def __call__(self, *needs: Tensor) -> Any:
+            return nullcontext()
+
+        def join(self) -> None:
+            pass
+
+    for uses in (1, 2):
+        convolution, x, branch = nn.Conv2d(2, 2, 1), torch.randn(1, 2, 3, 3), Told()
+        narrow(convolution)
+        convolution.__class__ = Biased2d
+        with torch.autocast("cpu", dtype=torch.bfloat16), rounded_together(convolution):
+            for _ in range(uses):
+                x = convolution(x)
+        with gradients_beside(convolution, branch):
+            x.float().sum().backward()
+        assert branch.read_early == (uses == 2)
 
 
 def test_without_autocast_no_weight_is_rounded() -> None:

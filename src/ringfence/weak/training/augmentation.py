@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ringfence.weak.branches import IN_LINE, Inline
 from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.motion import Motion
 from ringfence.weak.tasks.samples import moved_targets
@@ -50,19 +51,23 @@ class Augmentation:
         """For a task: its constraints."""
         return cls(settings, task.constraints)
 
-    def __call__(self, batch: Batch) -> Batch:
-        """The batch as it is trained on."""
-        return augmented(batch, self.constraints, self.settings)
+    def __call__(self, batch: Batch, beside: Inline = IN_LINE) -> Batch:
+        """The batch as it is trained on; what becomes of targets is found ``beside``."""
+        return augmented(batch, self.constraints, self.settings, beside)
 
 
-def augmented(batch: Batch, constraints: Mapping[str, Constraint], settings: AugmentSettings) -> Batch:
+def augmented(
+    batch: Batch, constraints: Mapping[str, Constraint], settings: AugmentSettings, beside: Inline = IN_LINE
+) -> Batch:
     """A batch with every image augmented in its own way; targets are those of the images as they are then."""
     # Where a pixel comes from needs more than bfloat16's 8 bits: autocast would move masks off their boxes.
     with torch.autocast(batch["image"].device.type, enabled=False):
-        return _augmented(batch, constraints, settings)
+        return _augmented(batch, constraints, settings, beside)
 
 
-def _augmented(batch: Batch, constraints: Mapping[str, Constraint], settings: AugmentSettings) -> Batch:
+def _augmented(
+    batch: Batch, constraints: Mapping[str, Constraint], settings: AugmentSettings, beside: Inline
+) -> Batch:
     images = batch["image"]
     key, axes = keys_of(batch), images.ndim - 2
     draws = uniform(key, 3 * axes + LEVELS * images.shape[1])
@@ -74,13 +79,15 @@ def _augmented(batch: Batch, constraints: Mapping[str, Constraint], settings: Au
     for axis in flip_axes(settings.flip):
         turned = draws[:, 2 * axes + axis] < 0.5
         scale[:, axis] = torch.where(turned, -scale[:, axis], scale[:, axis])
+    with beside(scale, shift):
+        targets = moved_targets(batch, constraints, Motion.resampled(scale, shift, images.shape[2:]))
     varied = dict(batch)
     varied["image"] = varied_images(images, key, scale, shift, draws[:, 3 * axes :], settings)
     planes = [name for name in ("mask", "unsure") if name in batch]
     if planes:  # beyond the image's border is background: of that, everybody is sure
         moved = moved_masks(torch.cat([batch[name] for name in planes], dim=1), scale, shift)
         varied |= dict(zip(planes, moved.split([batch[name].shape[1] for name in planes], dim=1), strict=True))
-    return varied | moved_targets(batch, constraints, Motion.resampled(scale, shift, images.shape[2:]))
+    return varied | targets
 
 
 def keys_of(batch: Batch) -> Tensor:

@@ -22,6 +22,7 @@ from ringfence.methods.dual import DualMethod
 from ringfence.monitor import Monitor
 from ringfence.residuals import Residual
 from ringfence.segmentation import Region
+from ringfence.weak.branches import IN_LINE, Inline
 from ringfence.weak.constraints.constraint import Constraint, Unit
 from ringfence.weak.networks.build import Tempered
 from ringfence.weak.networks.fast import faster
@@ -356,10 +357,15 @@ class WeakSegmentation(pl.LightningModule):
         own = self.augmentation
         return batch if own is None or isinstance(own, Augmentation) else own(batch)
 
-    def made(self, batch: Mapping[str, Tensor]) -> Batch:
-        """A batch as it is trained on: gathered, where it is of numbers alone, and augmented by our own."""
-        made = self.recording.gathered(batch)
-        return self.augmentation(made) if isinstance(self.augmentation, Augmentation) else made
+    def made(self, batch: Mapping[str, Tensor], beside: Inline = IN_LINE) -> Batch:
+        """A batch as it is trained on: gathered, where it is of numbers alone, and augmented by our own.
+
+        Args:
+            batch: as the loader gives it.
+            beside: where the constraints' targets are made.
+        """
+        made = self.recording.gathered(batch, beside)
+        return self.augmentation(made, beside) if isinstance(self.augmentation, Augmentation) else made
 
     def _measured(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Residual]]:
         logits = self(batch["image"])
@@ -367,12 +373,16 @@ class WeakSegmentation(pl.LightningModule):
 
     def recorded(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """A step's loss as a CUDA graph records it, and what is told of it: cross-entropy, and all residuals."""
-        made = self.made(batch)
-        logits, residuals = self._measured(made)
+        beside = self.recording.beside
+        made = self.made(batch, beside)
+        logits, residuals, term = self(made["image"]), {}, None
+        with beside(logits):  # of a few hundred numbers, while cross-entropy goes over all pixels
+            if self.fence is not None:
+                residuals = self.measure(region_of(logits, made), made)
+                term = self.fence.term(residuals, made.get("index"))
         supervised = self._supervised_loss(logits, made, WHOLE)
-        loss = supervised
-        if self.fence is not None:
-            loss = loss + self.fence.term(residuals, made.get("index"))
+        beside.join()
+        loss = supervised if term is None else supervised + term
         return loss, told(loss, supervised, residuals)
 
     def configure_optimizers(self) -> Any:

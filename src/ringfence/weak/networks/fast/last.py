@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ringfence.weak.branches import gradient_of_weight
 from ringfence.weak.networks.fast.rows import computing_in, empty_rows, is_ours, rows_of
 
 MOST_OUTPUTS: Final = 8
@@ -74,9 +75,14 @@ class _Projected(torch.autograd.Function):
         kernels.project_back[(count,)](
             x, weight.contiguous(), dy, dx, parts, rows, channels, stride, each, OUTPUTS=outputs, BR=tile, BC=block,
         )  # fmt: skip
-        sums = parts.sum(dim=0)
-        d_weight = sums[: outputs * channels].as_strided(weight.shape, weight.stride()).to(weight.dtype)
-        return dx, d_weight, None if bias is None else sums[outputs * channels :].to(bias.dtype)
+
+        def summed() -> tuple[Tensor, ...]:
+            sums = parts.sum(dim=0)
+            d_weight = sums[: outputs * channels].as_strided(weight.shape, weight.stride()).to(weight.dtype)
+            return (d_weight,) if bias is None else (d_weight, sums[outputs * channels :].to(bias.dtype))
+
+        d_weight, *rest = gradient_of_weight(summed, parts)
+        return dx, d_weight, rest[0] if rest else None
 
 
 def _block(channels: int) -> int:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ringfence.weak.branches import gradient_of_weight
 from ringfence.weak.networks.fast.rows import computing_in, is_ours, rows_of
 
 CHANNELS: Final = (16, 32, 48, 64)
@@ -161,7 +162,9 @@ class _Walked(torch.autograd.Function):
         dx = convolution(dy, used, walk(dy.shape[1]), flipped=True) if ctx.needs_input_grad[0] else None
         if not ctx.needs_input_grad[1]:
             return dx, None, None
-        return dx, weight_gradient(x, dy, weight, sums(x.shape[1], dy.shape[1])), None
+        how = sums(x.shape[1], dy.shape[1])
+        (dw,) = gradient_of_weight(lambda: (weight_gradient(x, dy, weight, how),), x, dy)
+        return dx, dw, None
 
 
 def _pixels(x: Tensor) -> int:

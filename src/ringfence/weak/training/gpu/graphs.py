@@ -11,6 +11,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
+from ringfence.weak.branches import Branch, gradients_beside
 from ringfence.weak.training.gpu.optimiser import InGraph
 
 Losses: TypeAlias = Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]
@@ -56,7 +57,8 @@ class Graphed:
         self._cast = partial(torch.autocast, "cuda", dtype=dtype, enabled=dtype is not None, cache_enabled=False)
         kept = [*network.parameters(), *network.buffers(), *touched]
         saved = [tensor.detach().clone() for tensor in kept]
-        self._graph = torch.cuda.CUDAGraph()
+        self._graph, branch = torch.cuda.CUDAGraph(), Branch()
+        self._branch: Branch | None = branch
         side = torch.cuda.Stream()
         with undisturbed(), nullcontext() if optimiser is None else optimiser.recorded():
             side.wait_stream(torch.cuda.current_stream())
@@ -64,6 +66,7 @@ class Graphed:
                 for _ in range(WARM):
                     self._step()
             torch.cuda.current_stream().wait_stream(side)
+            self._branch = None if branch.read_early else branch
             with torch.cuda.graph(self._graph, pool=None if before is None else before._graph.pool()):
                 self._told = self._step()
         self.gradients = [weight.grad for weight in network.parameters()]
@@ -78,7 +81,8 @@ class Graphed:
             weight.grad = None
         with self._cast():
             loss, told = self._losses(self._given)
-        loss.backward()
+        with gradients_beside(self._network, self._branch):
+            loss.backward()
         if self._optimiser is not None:
             self._optimiser.step()
         return told.detach()

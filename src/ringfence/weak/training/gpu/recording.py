@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.residuals import Residual
+from ringfence.weak.branches import IN_LINE, Inline
+from ringfence.weak.tasks.windows import PIXELS
 from ringfence.weak.training.gpu.answers import Answers
 from ringfence.weak.training.gpu.graphs import Graphed, Losses
 from ringfence.weak.training.gpu.optimiser import InGraph
@@ -39,12 +41,14 @@ class Recording:
         steps: whether the optimiser's step is part of what is recorded.
         replaying: whether the last batch was replayed.
         answers: validation's forward passes; None where they are plain.
+        beside: where a recorded step makes targets, and measures constraints.
     """
 
     def __init__(self) -> None:
         self.rows: Mapping[str, Tensor] | None = None
         self.steps = self.replaying = False
         self.answers: Answers | None = None
+        self.beside: Inline = IN_LINE
         self._graphs: list[Graphed] = []
         self._like: list[dict[str, Residual]] = []
         self._latest: Graphed | None = None
@@ -75,11 +79,15 @@ class Recording:
             before = self._graphs[0] if self._graphs else None
             self._graphs.append(Graphed(network, losses, sample, dtype, optimiser, touched, before))
 
-    def gathered(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A batch with all that its samples have."""
+    def gathered(self, batch: Mapping[str, Tensor], beside: Inline = IN_LINE) -> dict[str, Tensor]:
+        """A batch with all that its samples have; what are not pixels is gathered ``beside``."""
         if "image" in batch or self.rows is None:
             return dict(batch)
-        return {name: tensor[batch["index"]] for name, tensor in self.rows.items()} | dict(batch)
+        index, rows = batch["index"], self.rows
+        pixels = {name: rows[name][index] for name in rows if name in PIXELS}
+        with beside(index):
+            targets = {name: rows[name][index] for name in rows if name not in PIXELS}
+        return pixels | targets | dict(batch)
 
     def replayed(self, batch: Mapping[str, Tensor]) -> Replayed | None:
         """Take a batch's step; None if no recorded one is like it."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from ringfence.barrier import computing_dtype
 from ringfence.residuals import Residual
 from ringfence.segmentation import Region
+from ringfence.weak.branches import Branch
 from ringfence.weak.training.augmentation import Augmentation
 from ringfence.weak.training.gpu.answers import Answers
 from ringfence.weak.training.gpu.optimiser import InGraph, can_be_recorded
@@ -46,7 +47,7 @@ def record_steps(module: WeakSegmentation) -> None:
         return
     dtype = torch.bfloat16 if "bf16" in str(module.trainer.precision) else None
     if module.device.type == "cuda":
-        module.recording.answers = Answers(module.predicted, dtype)
+        module.recording.answers, module.recording.beside = Answers(module.predicted, dtype), Branch()
     batch = module.varied(taken(next(iter(data.train_dataloader())), 0, 1)[0])
     rows = len(next(iter(batch.values())))
     last = len(module.recording.rows["image"]) % rows if module.recording.rows else 0
