@@ -14,6 +14,8 @@ from ringfence.weak.training.settings import AugmentSettings, flip_axes
 from ringfence.weak.training.variation import LEVELS, NODES, Variation, flip_place
 
 BLOCK: Final = 1024
+WARPS: Final = 8
+"""To vary images. With 4, a thread has twice the pixels, and so many registers that few threads run at a time."""
 
 
 def can_vary(images: Tensor) -> bool:
@@ -71,6 +73,7 @@ def varied(images: Tensor, key: Tensor, variation: Variation, settings: AugmentS
         images, out, key, scale.contiguous(), shift.contiguous(), levels, coarse, channels, height, width,
         levels.stride(0), NODES / height, NODES / width, settings.intensity, settings.noise,
         BIAS=coarse is not None, NOISE=settings.noise > 0.0, BRIGHT=bright, NODES=NODES, BLOCK=BLOCK,
+        num_warps=WARPS,
     )  # fmt: skip
     return out
 
