@@ -94,7 +94,7 @@ def test_moved_and_scaled_boxes_hold_their_masks_tightly(space: tuple[int, ...])
     )
     uncut = varied["whole"][:, :, 0].all(dim=-1) & there
     assert int((box - exact)[uncut].abs().max()) <= 2  # a thin tip may fall between the sampled rows
-    assert int(uncut.sum()) > 40
+    assert int(uncut.sum()) > 30
 
 
 def test_strips_that_count_are_crossed_by_the_object_even_in_a_cut_box() -> None:

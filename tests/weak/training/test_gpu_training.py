@@ -206,6 +206,18 @@ def test_images_are_augmented_as_on_a_cpu() -> None:
         assert float((here["mask"] != there["mask"].cpu()).float().mean()) < 1e-3
 
 
+@pytest.mark.parametrize("space", [(256, 256), (70, 90), (5, 130)])
+def test_bias_fields_within_the_kernel_are_torchs_bicubic_ones(space: tuple[int, int]) -> None:
+    """Images of one grey, which stay where they are: what is left is the field, up to a rounding."""
+    batch = {"image": torch.full((6, 2, *space), 120, dtype=torch.uint8), "key": keys(1, 2, torch.arange(6))}
+    asked = AugmentSettings(flip=[], shift=0.0, scale=0.0, intensity=0.0, noise=0.0, bias=0.3)
+    here = augmented(batch, {}, asked)["image"].int()
+    there = augmented({name: one.cuda() for name, one in batch.items()}, {}, asked)["image"].cpu().int()
+    assert int(here.amax() - here.amin()) > 50
+    assert int((here - there).abs().max()) <= 1
+    assert float((here != there).float().mean()) < 0.005
+
+
 def test_compile_is_an_option(tmp_path: Path) -> None:
     asked = replace(settings(compile=True), methods=["log_barrier"])
     folder = compare(asked, tmp_path / "run", console=Console(quiet=True)).path

@@ -7,9 +7,8 @@ on who else is in its batch, nor on the process that has it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -20,13 +19,11 @@ from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.motion import Motion
 from ringfence.weak.tasks.samples import moved_targets
 from ringfence.weak.tasks.task import Task
-from ringfence.weak.training.draws import FIELD, bell, uniform
+from ringfence.weak.training.draws import bell
 from ringfence.weak.training.gpu import fused_augmentation as fused
 from ringfence.weak.training.loading.data import Batch
-from ringfence.weak.training.settings import AugmentSettings, flip_axes
-
-LEVELS: Final = 4
-"""Numbers for each channel: contrast, brightness, gamma, and the strength of noise."""
+from ringfence.weak.training.settings import AugmentSettings
+from ringfence.weak.training.variation import LEVELS, Variation, drawn
 
 
 @dataclass(frozen=True)
@@ -69,20 +66,14 @@ def _augmented(
     batch: Batch, constraints: Mapping[str, Constraint], settings: AugmentSettings, beside: Inline
 ) -> Batch:
     images = batch["image"]
-    key, axes = keys_of(batch), images.ndim - 2
-    draws = uniform(key, 3 * axes + LEVELS * images.shape[1])
-    scale = 1.0 + settings.scale * (2.0 * draws[:, :axes] - 1.0)
-    shift = settings.shift * (2.0 * draws[:, axes : 2 * axes] - 1.0)
-    if axes == 3:  # by whole slices: one between two would be a blend of both, with the boxes of one
-        depth = images.shape[2]
-        scale[:, 0], shift[:, 0] = 1.0, (shift[:, 0] * depth).round() / depth
-    for axis in flip_axes(settings.flip):
-        turned = draws[:, 2 * axes + axis] < 0.5
-        scale[:, axis] = torch.where(turned, -scale[:, axis], scale[:, axis])
+    key = keys_of(batch)
+    at_once = fused.can_draw(key)
+    variation = (fused.drawn_at_once if at_once else drawn)(key, images.shape, settings)
+    scale, shift = variation.scale, variation.shift
     with beside(scale, shift):
         targets = moved_targets(batch, constraints, Motion.resampled(scale, shift, images.shape[2:]))
     varied = dict(batch)
-    varied["image"] = varied_images(images, key, scale, shift, draws[:, 3 * axes :], settings)
+    varied["image"] = varied_images(images, key, variation, settings)
     planes = [name for name in ("mask", "unsure") if name in batch]
     if planes:  # beyond the image's border is background: of that, everybody is sure
         moved = moved_masks(torch.cat([batch[name] for name in planes], dim=1), scale, shift)
@@ -98,14 +89,13 @@ def keys_of(batch: Batch) -> Tensor:
     return torch.randint(2**62, (len(images),), device=images.device)
 
 
-def varied_images(
-    images: Tensor, key: Tensor, scale: Tensor, shift: Tensor, draws: Tensor, settings: AugmentSettings
-) -> Tensor:
+def varied_images(images: Tensor, key: Tensor, variation: Variation, settings: AugmentSettings) -> Tensor:
     """Images moved and changed in brightness: by one kernel on a GPU, where it can, and else step by step."""
-    bias = _field(images, key, settings.bias) if settings.bias > 0.0 else None
     if fused.can_vary(images):
-        return fused.varied(images, key, scale, shift, draws, bias, settings)
-    return _brightened(_moved(images, scale, shift, "bilinear"), key, draws, bias, settings)
+        return fused.varied(images, key, variation, settings)
+    moved = _moved(images, variation.scale, variation.shift, "bilinear")
+    bias = None if variation.coarse is None else _field(variation.coarse, images.shape[2:])
+    return _brightened(moved, key, variation.levels, bias, settings)
 
 
 def moved_masks(masks: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -147,8 +137,6 @@ def _brightened(
     return torch.where(images > 0, (255.0 * grey).clamp(0.0, 255.0).round(), 0.0).to(images.dtype)
 
 
-def _field(images: Tensor, key: Tensor, strength: float) -> Tensor:
-    """Normal numbers on a coarse grid, smooth in between: ``[B, C, *space]``."""
-    (rows, channels), space = images.shape[:2], images.shape[2:]
-    coarse = strength * bell(key, channels * 4 ** len(space), FIELD).view(rows, channels, *[4] * len(space))
-    return F.interpolate(coarse, space, mode="bicubic" if len(space) == 2 else "trilinear")
+def _field(coarse: Tensor, space: Sequence[int]) -> Tensor:
+    """What is smooth between the nodes of a coarse grid: ``[B, C, *space]``."""
+    return F.interpolate(coarse, list(space), mode="bicubic" if len(space) == 2 else "trilinear")

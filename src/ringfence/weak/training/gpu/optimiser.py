@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim import Adam, AdamW, Optimizer
 
+from ringfence.weak.training.gpu.adam import AtOnce
+
 KNOWN: Final = (Adam, AdamW)
 """Fused, these take their learning rate from a tensor, and read nothing else that changes."""
 OWN: Final = ("params", "lr", "initial_lr", "capturable")
@@ -33,10 +35,19 @@ class InGraph:
             for value, group in zip(self._values, optimiser.param_groups, strict=True)
         ]
         self._others = [_others(group) for group in optimiser.param_groups]
+        self._at_once = AtOnce(optimiser, self._rates)
+        self._first = True
 
     def step(self) -> None:
-        """The optimiser's, while it is recorded."""
-        self._optimiser.step()
+        """The optimiser's, while it is recorded: in one launch where it can be.
+
+        The first is always its own: it makes its state, and schedules of learning rates look for it.
+        """
+        if self._first or not self._at_once.serves():
+            self._optimiser.step()
+        else:
+            self._at_once.step()
+        self._first = False
 
     def as_recorded(self) -> bool:
         """Whether a replay does what the optimiser would; new learning rates are passed on."""
@@ -59,8 +70,10 @@ class InGraph:
         }
         for group, rate in zip(groups, self._rates, strict=True):
             group["lr"], group["capturable"] = rate, True
+        self._first = True
         try:
             yield
+            self._at_once.fill()
         finally:
             for group, (rate, capturable) in zip(groups, before, strict=True):
                 group["lr"], group["capturable"] = rate, capturable
