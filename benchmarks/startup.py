@@ -38,7 +38,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     alone = {package: [import_seconds(package)] for package in options.alone}
-    runs = [stages(options.prepared, options.preset, method, options.train) for method in options.methods]
+    runs = []
+    for method in options.methods:
+        runs.append(stages(options.prepared, options.preset, method, options.train))
+        print(method, runs[-1]["seconds"], runs[-1]["stages"], flush=True)
     for package, measured in alone.items():
         measured.append(import_seconds(package))
     record: dict[str, Any] = {
