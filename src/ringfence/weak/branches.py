@@ -36,7 +36,7 @@ class Branch(Inline):
     """
 
     def __init__(self) -> None:
-        self._stream, self.read_early = torch.cuda.Stream(), False
+        self._stream, self._begun, self.read_early = torch.cuda.Stream(), False, False
         self._needs: list[Tensor] = []
 
     @contextmanager
@@ -49,12 +49,15 @@ class Branch(Inline):
         """
         self._stream.wait_stream(torch.cuda.current_stream())
         self._needs += needs
+        self._begun = True
         with torch.cuda.stream(self._stream):
             yield
 
     def join(self) -> None:
         """Have what follows wait for all that was done beside."""
-        torch.cuda.current_stream().wait_stream(self._stream)
+        if self._begun:  # while a graph is recorded, a stream that is not part of it must not be waited for
+            torch.cuda.current_stream().wait_stream(self._stream)
+        self._begun = False
         self._needs.clear()
 
 

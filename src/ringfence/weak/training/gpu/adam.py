@@ -33,12 +33,14 @@ class AtOnce:
 
     def __init__(self, optimiser: Optimizer, rates: Sequence[Tensor]) -> None:
         self._optimiser, self._rates = optimiser, rates
+        self._room: dict[int, Tensor] = {}
         self._tables: list[tuple[Tensor, Tensor]] = []
 
     def serves(self) -> bool:
-        """Whether it can take the next step: gradients are there, and so is state."""
+        """Whether it can take the next step: gradients and state are there; to be recorded, after one that was not."""
         return (
             all(rate.is_cuda for rate in self._rates)
+            and (len(self._room) > 0 or not torch.cuda.is_current_stream_capturing())
             and installed("triton")
             and has_usual_settings(self._optimiser)
             and all(lies_alike(one, self._optimiser.state.get(one, {})) for one in _moved(self._optimiser))
@@ -47,21 +49,22 @@ class AtOnce:
     @torch.no_grad()
     def step(self) -> None:
         """Take it, or record it: then ``fill`` is called before a replay."""
-        for group, rate in zip(self._optimiser.param_groups, self._rates, strict=True):
+        for place, (group, rate) in enumerate(zip(self._optimiser.param_groups, self._rates, strict=True)):
             weights = [one for one in group["params"] if one.grad is not None and one.numel() > 0]
             if not weights:
                 continue
             states = [self._optimiser.state[one] for one in weights]
             torch._foreach_add_([state["step"] for state in states], 1)  # its own launch: programs would race
             rows = table_of(weights, states)
-            table = torch.empty_like(rows, device=rate.device)
             if torch.cuda.is_current_stream_capturing():
                 # Gradients have their addresses only now. A copy of them would become part of the graph, and read
                 # at each replay what would have to stay in pinned memory. But nothing runs before the first replay:
-                # until then there is time to fill the table, whose memory is the graph's while we keep it.
+                # until then there is time to fill the table. Its memory is that of a step before: what is allocated
+                # in a graph may have been something else in it before, and is written to at each replay.
+                table = self._room.pop(place)
                 self._tables.append((table, rows))
             else:
-                table.copy_(rows)
+                table = self._room[place] = rows.to(rate.device)
             launch_step(table, rate, group, is_decoupled(self._optimiser, group))
             torch.autograd.graph.increment_version(weights)
 
