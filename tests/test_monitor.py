@@ -155,7 +155,7 @@ def test_a_failed_update_leaves_nothing() -> None:
     monitor = rf.Monitor()
     with pytest.raises(ValueError, match="constraint 'b'"):
         monitor.update(a=torch.tensor([1.0]), b=torch.tensor([math.nan]))
-    assert monitor.key == []
+    assert monitor.residual == []
 
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method of metric Monitor was called before:UserWarning")

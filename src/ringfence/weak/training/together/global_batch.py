@@ -6,6 +6,7 @@ is the loss that one process would have of the whole batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -137,14 +138,16 @@ def first_rank(which: bool) -> int | None:
     return None if int(lowest) == ranks else int(lowest)
 
 
-def means_and_largest(values: Mapping[str, Sequence[Tensor]]) -> dict[str, tuple[float, float]]:
-    """Of each name, the mean and the largest of all ranks' values; names without any are left out."""
-    mine = {
-        name: (float(some.double().sum()), len(some), float(some.max()))
-        for name, some in ((name, torch.cat(list(few))) for name, few in values.items())
-        if len(some)
-    }
-    everyones = from_all(mine)
+def tally(values: Tensor, there: Tensor) -> Tensor:
+    """Sum, number and largest of the values that are there: float64 ``[3]``, where they are, without waiting."""
+    kept = values.double()
+    largest = kept.masked_fill(~there, -math.inf).amax() if values.numel() else kept.new_full((), -math.inf)
+    return torch.stack([kept.masked_fill(~there, 0.0).sum(), there.sum().double(), largest])
+
+
+def means_and_largest(mine: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
+    """Of each name, the mean and the largest of all ranks' values, from tallies; names without any are left out."""
+    everyones = from_all({name: tuple(one) for name, one in mine.items() if one[1]})
     found = {}
     for name in dict.fromkeys(name for theirs in everyones for name in theirs):
         sums, counts, largest = zip(*(theirs[name] for theirs in everyones if name in theirs), strict=True)
