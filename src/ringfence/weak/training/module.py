@@ -53,11 +53,11 @@ from ringfence.weak.training.together.global_batch import (
     GHOST,
     WHOLE,
     Portion,
+    Pulls,
     first_rank,
     means_and_largest,
     scaled,
     taken,
-    tally,
     without_rows,
 )
 
@@ -139,7 +139,7 @@ class WeakSegmentation(pl.LightningModule):
         self.train_loss = MeanMetric(nan_strategy="disable")  # every step's loss is looked at by the watch
         self.measures = nn.ModuleDict({name: one.metric() for name, one in MEASURES.items() if one.metric})
         self.recording = Recording()
-        self._pulls: dict[str, tuple[list[Tensor], list[Tensor]]] = {}  # multipliers and residuals, by name
+        self._pulls = Pulls()
         self._losses: list[Tensor] = []
 
     @classmethod
@@ -238,10 +238,7 @@ class WeakSegmentation(pl.LightningModule):
         if self.fence is not None and not isinstance(self.fence, DualMethod):
             seen = self._counted is None  # the monitor's checks are theirs
             duals = self.fence.term_duals(residuals) if seen else self.fence.duals(index=None, **residuals)
-            for name, each in duals.items():
-                pulls = self._pulls.setdefault(name, ([], []))
-                pulls[0].append((each * len(logits)).reshape(-1))  # per image, not per batch
-                pulls[1].append(residuals[name].f.detach().reshape(-1))
+            self._pulls.add(duals, residuals, len(logits))
 
     # The epochs
 
@@ -280,9 +277,8 @@ class WeakSegmentation(pl.LightningModule):
         self._stop(self._watch.settle())
         self.train_loss.update(torch.stack(self._losses))
         self._losses = []
-        mean = self.train_loss.compute()
+        loss, temperature = fetched(self.train_loss.compute(), self.network.temperature)
         self.train_loss.reset()
-        loss, temperature = fetched(mean, self.network.temperature)
         if not bool(loss.isfinite()):  # in float16 no single step was looked at
             raise Diverged(
                 f"training diverged in epoch {self.current_epoch + 1}: the mean loss is not finite. "
@@ -315,14 +311,10 @@ class WeakSegmentation(pl.LightningModule):
             if metric.update_called:
                 one: Any = metric.compute()  # type: ignore[operator]
                 metric.reset()  # type: ignore[operator]
-                found |= {
-                    key: torch.as_tensor(value)
-                    for key, value in (one if isinstance(one, dict) else {name: one}).items()
-                }
-        pulls, self._pulls = self._pulls, {}
-        tallies = [tally(torch.cat(each), torch.cat(f) > -math.inf) for each, f in pulls.values()]
+                found |= one if isinstance(one, dict) else {name: one}
+        pulls = self._pulls.tallied()
         # in one copy; and logged as tensors on the CPU, for Lightning would put numbers on the GPU, and fetch each
-        values = fetched(*found.values(), *tallies)
+        values = fetched(*map(torch.as_tensor, found.values()), *pulls.values())
         self.log_dict(dict(zip(found, values, strict=False)))
         known = {name: one.tolist() for name, one in zip(pulls, values[len(found) :], strict=True)}
         for name, (mean, largest) in means_and_largest(known).items():

@@ -138,11 +138,28 @@ def first_rank(which: bool) -> int | None:
     return None if int(lowest) == ranks else int(lowest)
 
 
-def tally(values: Tensor, there: Tensor) -> Tensor:
-    """Sum, number and largest of the values that are there: float64 ``[3]``, where they are, without waiting."""
-    kept = values.double()
-    largest = kept.masked_fill(~there, -math.inf).amax() if values.numel() else kept.new_full((), -math.inf)
-    return torch.stack([kept.masked_fill(~there, 0.0).sum(), there.sum().double(), largest])
+class Pulls:
+    """The multipliers that an epoch's residuals imply: kept where they are until they are tallied."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, list[tuple[Tensor, Tensor]]] = {}
+
+    def add(self, duals: Mapping[str, Tensor], residuals: Mapping[str, Residual], rows: int) -> None:
+        """Those of a batch of so many images: per image, not per batch."""
+        for name, each in duals.items():
+            self._seen.setdefault(name, []).append(((each * rows).flatten(), residuals[name].f.detach().flatten()))
+
+    def tallied(self) -> dict[str, Tensor]:
+        """Sum, number and largest of each name's, where there is a constraint: float64 ``[3]``; and begin anew."""
+        seen, self._seen = self._seen, {}
+        found = {}
+        for name, parts in seen.items():
+            values, f = (torch.cat(part) for part in zip(*parts, strict=True))
+            absent, values = f == -math.inf, values.double()
+            # one more, so that there is a largest of none
+            largest = torch.cat([values.masked_fill(absent, -math.inf), values.new_full((1,), -math.inf)]).amax()
+            found[name] = torch.stack([values.masked_fill(absent, 0.0).sum(), (~absent).sum().double(), largest])
+        return found
 
 
 def means_and_largest(mine: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
