@@ -70,6 +70,42 @@ def test_matches_the_reference_in_any_order(seed: int, samples: int, epochs: int
         reference.reset()
 
 
+def test_matches_the_reference_in_the_same_order_and_after_it_changes() -> None:
+    """Epochs alike are matched without looking rows up; a test or a checkpoint between them changes nothing."""
+    generator = torch.Generator().manual_seed(0)
+    monitor, reference = rf.Monitor(), Reference()
+    for epoch in range(6):
+        index = torch.arange(7) if epoch < 4 else torch.tensor([3, 1, 4, 0, 8, 3])
+        f = torch.randn(len(index), 2, 3, generator=generator)
+        monitor.update(a=f, index=index)
+        reference.update(index, a=f)
+        same(monitor.compute(), reference, ("a",))
+        monitor.reset()
+        reference.reset()
+        if epoch == 1:
+            monitor.update(a=torch.ones(2, 2, 3), index=torch.arange(2))
+            monitor.compute()
+            monitor.clear()
+        if epoch == 2:
+            monitor.load_state_dict(monitor.state_dict())
+
+
+def test_many_are_matched_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringfence.monitor.FEW", 2)
+    test_matches_the_reference_in_the_same_order_and_after_it_changes()
+
+
+def test_on_a_gpu_a_fault_is_reported_when_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringfence.checks.Check.on_cpu", property(lambda self: False))
+    monitor = rf.Monitor()
+    monitor.update(a=torch.zeros(2), index=torch.arange(2))
+    monitor.update(a=torch.tensor([0.0, math.nan]), index=torch.arange(2))
+    with pytest.raises(ValueError, match=r"constraint 'a' \(call 2 since the last check\): .* in row 1"):
+        monitor.compute()
+    monitor.update(a=torch.tensor([-1.0, 1.0]), index=torch.arange(2))  # the epoch with the fault is forgotten
+    assert monitor.compute()["satisfaction"].item() == 0.5
+
+
 def test_a_ragged_dimension_may_be_padded_differently_each_time() -> None:
     monitor = rf.Monitor()
     first = torch.tensor([[[-1.0, -1.0], [1.0, -1.0]]])  # [1 sample, 2 axes, 2 strips]
@@ -155,7 +191,7 @@ def test_a_failed_update_leaves_nothing() -> None:
     monitor = rf.Monitor()
     with pytest.raises(ValueError, match="constraint 'b'"):
         monitor.update(a=torch.tensor([1.0]), b=torch.tensor([math.nan]))
-    assert monitor.key == []
+    assert monitor.residual == []
 
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method of metric Monitor was called before:UserWarning")

@@ -134,9 +134,9 @@ class Ledger:
         noted, self._noted, self._calls = self._noted, [], 0
         if not noted:
             return
-        broken = torch.stack([one.rows.any() for one in noted]).tolist()
-        for one, failed in zip(noted, broken, strict=True):
-            if failed:
+        rows = torch.cat([one.rows.reshape(-1) for one in noted]).cpu()  # in one copy
+        for one, broken in zip(noted, rows.split([one.rows.numel() for one in noted]), strict=True):
+            if bool(broken.any()):
                 raise ValueError(one.report())
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from torch import Tensor
 
 from ringfence.extras import require
+from ringfence.fetching import fetched
 from ringfence.methods import Method
 
 if find_spec("pytorch_lightning") is None and find_spec("lightning") is None:
@@ -161,8 +164,7 @@ class FenceCallback(_Callback):
         judged_by_validation = self._feasible is not None
         self._log_monitors(trainer, pl_module, self._fed(trainer, pl_module))
         for name, fence in _fences(pl_module).items():
-            values = {f"{self.prefix}{name}{key}": value for key, value in fence.summary().items()}
-            pl_module.log_dict(values, sync_dist=True)
+            self._log(trainer, pl_module, name, {key: torch.tensor(one) for key, one in fence.summary().items()})
         # Lightning comes here once an epoch, also for one whose checkpoint was taken during its validation
         if self.every == "epoch":
             self._step(pl_module)
@@ -198,16 +200,21 @@ class FenceCallback(_Callback):
         monitors = _monitors(pl_module)
         for name in sorted(names):
             measures = monitors[name].compute()
-            pl_module.log_dict(
-                {f"{self.prefix}{name}{key}": value for key, value in measures.items()}, sync_dist=True
-            )
+            values = dict(zip(measures, fetched(*measures.values()), strict=True))
+            self._log(trainer, pl_module, name, values)
             self._judged = True
-            enough = float(measures["satisfaction"]) >= self.satisfaction
+            enough = float(values["satisfaction"]) >= self.satisfaction
             self._feasible = enough and self._feasible is not False
             if trainer.state.fn == "fit":
                 monitors[name].reset()
             else:  # a validation or test on its own is not an epoch
                 monitors[name].clear()
+
+    def _log(self, trainer: Any, pl_module: Any, name: str, values: Mapping[str, Tensor]) -> None:
+        """Log what is known on the CPU, from there: whoever reads it need not wait for a GPU, value by value."""
+        if trainer.world_size > 1:  # ranks speak to each other by their devices
+            values = {key: one.to(pl_module.device) for key, one in values.items()}
+        pl_module.log_dict({f"{self.prefix}{name}{key}": one for key, one in values.items()}, sync_dist=True)
 
     def _keep_if_best(self, trainer: Any) -> None:
         if self.score is None or self._feasible is None or trainer.fast_dev_run:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor
 
 from ringfence.checks import Ledger
 from ringfence.extras import require
+from ringfence.fetching import fetched
+from ringfence.matching import NOT_NUMBERED, Epoch, Taken, long_format, matched
 from ringfence.numbers import not_negative
 from ringfence.residuals import Constraint, as_residual
 
@@ -21,7 +24,8 @@ require("torchmetrics", "rf.Monitor", "metrics")
 from torchmetrics import Metric  # noqa: E402
 from torchmetrics.utilities import dim_zero_cat  # noqa: E402
 
-NOT_NUMBERED: Final = -1
+FEW: Final = 2**16
+"""Residuals: up to so many are matched on the CPU, by one copy from a GPU; there it would wait dozens of times."""
 
 
 class Monitor(Metric):
@@ -36,6 +40,9 @@ class Monitor(Metric):
     constraints and per name as ``satisfaction/size`` and so on. Stability is NaN where it is not defined: in
     the first epoch, when nothing was satisfied before, or without ``index``.
 
+    On a GPU no update waits: residuals are looked at, and a fault reported, by ``compute`` (by the 64th update at
+    the latest), and an epoch with a fault is forgotten.
+
     Args:
         tolerance: how large an f still counts as satisfied; by name, where constraints differ in it.
         **kwargs: torchmetrics' own, such as ``process_group``.
@@ -45,10 +52,10 @@ class Monitor(Metric):
     higher_is_better: bool | None = None
     is_differentiable: bool | None = False
 
-    # Long format, one row per constraint of a data point, so that ranks and ragged sets need no common shape.
-    key: list[Tensor]  # int64 [entries, 3]: sample, crc32 of the name, position within the row
+    # Flat, so that ranks and ragged sets need no common shape; and nothing is computed until it is asked for.
     residual: list[Tensor]  # float32 [entries]; -inf where nothing is constrained
-    spelling: list[Tensor]  # uint8: the names, each ended by a newline, for ranks that have not seen them
+    sample: list[Tensor]  # int64 [rows], of those that are numbered
+    taken: list[Tensor]  # uint8, on the CPU until ranks share it: a line of JSON for each ``Taken``
 
     def __init__(self, tolerance: float | Mapping[str, float] = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -57,13 +64,14 @@ class Monitor(Metric):
             if isinstance(tolerance, Mapping)
             else not_negative("tolerance", tolerance)
         )
-        for state in ("key", "residual", "spelling"):
+        for state in ("residual", "sample", "taken"):
             self.add_state(state, default=[], dist_reduce_fx="cat")
         # What the last epoch satisfied, as keys. Not a buffer: its length changes, which weight averaging, DDP and
         # load_state_dict do not expect of one.
         self._satisfied_before = torch.empty(0, 3, dtype=torch.int64)
-        self._satisfied_now: Tensor | None = None
-        self._names: set[str] = set()
+        self._last: Epoch | None = None  # where that is from: most often the same constraints come again
+        self._now: Epoch | None = None
+        self._ledger = Ledger()
 
     def update(self, *unnamed: Constraint, index: Tensor | None = None, **constraints: Constraint) -> None:
         """Take in the residuals of some data points.
@@ -78,30 +86,50 @@ class Monitor(Metric):
             raise TypeError("a constraint needs a name: update(size=rf.between(...)), not update(rf.between(...))")
         if not constraints:
             raise ValueError("Monitor.update was called without any constraint: name at least one")
-        self._satisfied_now = None
-        ledger = Ledger(validate=True)  # a validation pass may stall
+        self._now = None
         residuals = {name: as_residual(name, constraint) for name, constraint in constraints.items()}
         for name, residual in residuals.items():
             for check in residual.all_checks():
-                ledger.add(f"constraint '{name}'", check)
+                self._ledger.add(f"constraint '{name}'", check)
             _check_index(name, residual.f, index)
-        for name, residual in residuals.items():  # all is well: now take them in
+        index = None if index is None else index.clone()  # its owner may use it again
+        for name, residual in residuals.items():  # all is well, as far as is known: now take them in
             self._take(name, residual.judged.f, index)
+        self._settle(self._ledger.close_call)
 
     def compute(self) -> dict[str, Tensor]:
         """The measures of this epoch, as scalar tensors by name."""
-        names = {zlib.crc32(name.encode()): name for name in self._all_names()}
-        if not names:
+        taken = self._all_taken()
+        if not taken:
             raise ValueError("Monitor.compute was called before any update")
-        key, f, held = _matched(dim_zero_cat(self.key), dim_zero_cat(self.residual), self._satisfied_before)
+        f, sample = dim_zero_cat(self.residual), torch.empty(0, dtype=torch.int64)
+        if any(one.numbered for one in taken):
+            sample = (
+                torch.cat([one.to(f.device) for one in self.sample])
+                if isinstance(self.sample, list)
+                else self.sample
+            )
+        device = f.device
+        if len(f) <= FEW:
+            f, sample = fetched(f, sample)
+        _check_numbers(sample)
+        rows, values = long_format(taken, f, sample)
+        last = self._last
+        if last is not None and last.rows.device == rows.device and torch.equal(last.rows, rows):
+            key, place, before = last.key, last.place, last.satisfied
+        else:
+            key, place, before = matched(rows, self._satisfied_before)
+        # a data point seen twice (a padded sampler): take the worse of its values
+        f = values.new_full((len(key),), -math.inf).scatter_reduce_(0, place, values, "amax")
         ok = f <= self._allowed(key, f)
-        held = torch.where(held, ok.float(), math.nan)  # of those satisfied before: 1 if they still are
-        self._satisfied_now = key[ok & (key[:, 0] != NOT_NUMBERED)]
+        held = torch.where(before, ok.float(), math.nan)  # of those satisfied before: 1 if they still are
+        self._now = Epoch(rows, key, place, ok & (key[:, 0] != NOT_NUMBERED))
         measures = _measures("", f, ok, held)
-        for code, name in sorted(names.items(), key=lambda item: item[1]):
-            mine = key[:, 1] == code
+        for name in sorted({one.name for one in taken}):
+            mine = key[:, 1] == zlib.crc32(name.encode())
             measures |= _measures(f"/{name}", f[mine], ok[mine], held[mine])
-        return measures
+        numbers = torch.stack(list(measures.values())).to(device)  # in one copy
+        return dict(zip(measures, numbers.unbind(), strict=True))
 
     def _allowed(self, key: Tensor, f: Tensor) -> Tensor | float:
         """How large each residual may be."""
@@ -114,20 +142,22 @@ class Monitor(Metric):
 
     def reset(self) -> None:
         """Begin the next epoch; what this one satisfied is kept for stability."""
-        if self._satisfied_now is None and self.update_called:
+        self._settle(self._ledger.settle)
+        if self._now is None and self.update_called:
             if _several_ranks():  # only compute() shares it: without, nothing is known of this epoch
-                self._satisfied_now = torch.empty(0, 3, dtype=torch.int64)
+                self._satisfied_before, self._last = torch.empty(0, 3, dtype=torch.int64), None
             else:
                 self.compute()
-        if self._satisfied_now is not None:
+        if self._now is not None:
             with torch.inference_mode(False):
-                self._satisfied_before = self._satisfied_now.clone()
+                now = Epoch(*(one.clone() for one in self._now))
+                self._satisfied_before = now.key[now.satisfied]
+            self._last = now if len(now.rows) <= FEW else None
         self.clear()
 
     def clear(self) -> None:
         """Forget the epoch under way as if it had not been: for a sanity check, or a test between epochs."""
-        self._satisfied_now = None
-        self._names = set()
+        self._now, self._ledger = None, Ledger()
         super().reset()
 
     def forward(self, *, index: Tensor | None = None, **constraints: Constraint) -> dict[str, Tensor]:
@@ -139,18 +169,20 @@ class Monitor(Metric):
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Share the epoch between ranks; one without data takes part with nothing of the right kind."""
+        if not self._is_synced:
+            self._settle(self._ledger.settle)
         if self._is_synced or not _several_ranks():
             super().sync(*args, **kwargs)
             return
-        for state, empty in (
-            ("key", torch.empty(0, 3, dtype=torch.int64)),
-            ("residual", torch.empty(0)),
-            ("spelling", torch.empty(0, dtype=torch.uint8)),
-        ):
-            if not getattr(self, state):
-                setattr(self, state, [empty.to(self.device)])
-        if bool((dim_zero_cat(self.key)[:, 0] == NOT_NUMBERED).any()):
+        if not all(one.numbered for one in self._all_taken()):
             raise ValueError("Monitor on several ranks needs index=: without it rows cannot be told apart")
+        device = self.residual[0].device if len(self.residual) else self.device
+        for state, empty in (
+            ("residual", torch.empty(0)),
+            ("sample", torch.empty(0, dtype=torch.int64)),
+            ("taken", torch.empty(0, dtype=torch.uint8)),
+        ):
+            setattr(self, state, [torch.cat([empty.to(device), *(one.to(device) for one in getattr(self, state))])])
         super().sync(*args, **kwargs)
 
     def get_extra_state(self) -> Tensor:
@@ -159,28 +191,29 @@ class Monitor(Metric):
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take up where a checkpoint left."""
-        self._satisfied_before = state.clone()
+        self._satisfied_before, self._last = state.clone(), None
 
     def _take(self, name: str, f: Tensor, index: Tensor | None) -> None:
-        rows = f.detach().float()
-        rows = rows if rows.ndim else rows[None]
-        key = torch.empty((*rows.shape, 3), dtype=torch.int64, device=f.device)
-        sample = torch.full(rows.shape[:1], NOT_NUMBERED) if index is None else index
-        key[..., 0] = sample.to(f.device).view(-1, *[1] * (rows.ndim - 1))
-        key[..., 1] = zlib.crc32(name.encode())
-        key[..., 2] = _positions(rows)
-        self.key.append(key.view(-1, 3))
-        self.residual.append(rows.reshape(-1))
-        if name not in self._names:
-            self._names.add(name)
-            text = bytearray(f"{name}\n".encode())
-            self.spelling.append(torch.frombuffer(text, dtype=torch.uint8).to(f.device))
+        line = json.dumps([name, list(f.shape) or [1], index is not None]) + "\n"
+        self.residual.append(f.detach().float().reshape(-1))
+        if index is not None:
+            self.sample.append(index)
+        self.taken.append(torch.frombuffer(bytearray(line.encode()), dtype=torch.uint8))
 
-    def _all_names(self) -> list[str]:
-        if len(self.spelling) == 0:
+    def _all_taken(self) -> list[Taken]:
+        """In the order of the residuals, and of the samples."""
+        if len(self.taken) == 0:
             return []
-        text = bytes(dim_zero_cat(self.spelling).tolist()).decode()
-        return sorted(set(text.split("\n")) - {""})
+        lines = bytes(dim_zero_cat(self.taken).tolist()).decode().splitlines()
+        return [Taken(name, tuple(shape), numbered) for name, shape, numbered in map(json.loads, lines)]
+
+    def _settle(self, look: Callable[[], None]) -> None:
+        """Make checks that wait; where one fails, nothing of the epoch can be told from what is wrong."""
+        try:
+            look()
+        except ValueError:
+            self.clear()
+            raise
 
 
 def _several_ranks() -> bool:
@@ -199,45 +232,13 @@ def _check_index(name: str, f: Tensor, index: Tensor | None) -> None:
             f"for constraint '{name}' of shape {list(f.shape)}; a limit on the batch as a whole needs an update of "
             "its own, without index"
         )
+    if index.is_cpu:
+        _check_numbers(index)
+
+
+def _check_numbers(index: Tensor) -> None:
     if bool((index < 0).any()):
         raise ValueError(f"index must not be negative, got {int(index.min())}")
-
-
-def _positions(rows: Tensor) -> Tensor:
-    """A number for each place within a row that stays the same when a ragged dimension grows."""
-    place = torch.zeros(rows.shape[1:], dtype=torch.int64, device=rows.device)
-    axes = rows.ndim - 1
-    stride = 2 ** (60 // max(axes, 1))  # room for every axis, whatever its size is in another batch
-    for axis, size in enumerate(rows.shape[1:]):
-        along = torch.arange(size, device=rows.device).view(-1, *[1] * (axes - axis - 1))
-        place = place * stride + along
-    return place
-
-
-def _matched(key: Tensor, f: Tensor, satisfied_before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Each constraint once (key and f; absent ones dropped), and whether it was satisfied before."""
-    present = f > -math.inf
-    key, f = key[present], f[present]
-    before = satisfied_before.to(key.device)
-    code = _codes(torch.cat([before, key]))
-    # rows without a number are all different, and unlike anything before
-    anonymous = key[:, 0] == NOT_NUMBERED
-    now = code[len(before) :].clone()
-    now[anonymous] = -1 - torch.arange(int(anonymous.sum()), device=key.device)
-    unique, inverse = torch.unique(now, return_inverse=True)
-    # a data point seen twice (a padded sampler): take the worse of its values
-    worst = f.new_full(unique.shape, -math.inf).scatter_reduce_(0, inverse, f, "amax")
-    keys = key.new_empty(len(unique), 3).index_put_((inverse,), key)
-    return keys, worst, torch.isin(unique, code[: len(before)])
-
-
-def _codes(key: Tensor) -> Tensor:
-    """One number for each different row of ``key``: columns are ranked one by one, far faster than whole rows."""
-    code = torch.zeros(len(key), dtype=torch.int64, device=key.device)
-    for column in key.unbind(dim=1):
-        values, rank = torch.unique(column, return_inverse=True)
-        code = code * max(len(values), 1) + rank
-    return code
 
 
 def _measures(suffix: str, f: Tensor, ok: Tensor, held: Tensor) -> dict[str, Tensor]:

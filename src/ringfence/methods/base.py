@@ -205,6 +205,11 @@ class Method(Admitting):
         """
         return self._loss(Call(dict(residuals), index))
 
+    def term_duals(self, residuals: Mapping[str, Residual], index: Tensor | None = None) -> dict[str, Tensor]:
+        """``duals`` of residuals that somebody has looked at; nothing is checked."""
+        with torch.no_grad():
+            return self._duals(Call(dict(residuals), index))
+
     def replayed(self) -> None:
         """Say after each replay of a graph that recorded ``term``: what it saw counts towards the next step."""
 

@@ -97,8 +97,8 @@ class DualState(Method):
                     summary[f"mean_multiplier/{name}"] = total / count
                     summary[f"max_multiplier/{name}"] = largest[0]
             elif used.numel():
-                summary[f"mean_multiplier/{name}"] = used.mean().item()
-                summary[f"max_multiplier/{name}"] = used.max().item()
+                mean, most = torch.stack([used.mean(), used.max()]).tolist()  # a GPU is waited for once
+                summary[f"mean_multiplier/{name}"], summary[f"max_multiplier/{name}"] = mean, most
         return summary
 
     # What methods say

@@ -98,6 +98,8 @@ class LogBarrier(Method):
         return True
 
     def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
+        if can_be_one(residual.f):
+            return barrier(residual.f, self._schedule[name])[1]
         return log_barrier_dual(residual.filled(-1.0), self._schedule[name])
 
     def _admit(self, constraints: Mapping[str, Constraint], index: Tensor | None, look: bool = True) -> Call:

@@ -114,8 +114,11 @@ class Watch:
 
 def largest_weight(network: nn.Module) -> float:
     """The largest of all weights' absolute values; not finite if one of them is not."""
-    some = [one.detach().abs().amax() for one in network.parameters() if one.numel()]
-    return float(torch.stack([one.float() for one in some]).max()) if some else 0.0
+    some = [one.detach() for one in network.parameters() if one.numel()]
+    if not some:
+        return 0.0
+    each = torch._foreach_norm(some, math.inf)  # a launch or two for all of them
+    return float(torch.stack([one.float() for one in each]).max())
 
 
 def check_strengths(fence: Method, epoch: int, names: Sequence[str]) -> None:

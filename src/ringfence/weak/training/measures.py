@@ -16,6 +16,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
+from ringfence.fetching import fetched
 from ringfence.weak.training.box_agreement import BoxAgreement
 
 
@@ -41,10 +42,10 @@ class Dice(Metric):
             self.cases.append(batch["case"])
 
     def compute(self) -> dict[str, Tensor]:
-        """``dice``, and with several classes ``dice/1``, ``dice/2``, ... as well."""
-        overlaps = dim_zero_cat(self.overlaps)
-        # a list, or one tensor where ranks were put together
-        scores = dice(overlaps, dim_zero_cat(self.cases) if len(self.cases) else None)
+        """``dice``, and with several classes ``dice/1``, ``dice/2``, ... as well; on the CPU."""
+        # each a list, or one tensor where ranks were put together
+        rows = [dim_zero_cat(one) for one in (self.overlaps, self.cases) if len(one)]
+        scores = dice(*fetched(*rows))  # on the CPU: how many cases there are decides about shapes
         found = {"dice": scores.nanmean()}
         if scores.shape[1] > 1:
             found |= {f"dice/{number}": one.nanmean() for number, one in enumerate(scores.unbind(dim=1), start=1)}

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MeanMetric
 
+from ringfence.fetching import fetched
 from ringfence.methods import Method
 from ringfence.methods.dual import DualMethod
 from ringfence.monitor import Monitor
@@ -53,6 +54,7 @@ from ringfence.weak.training.together.global_batch import (
     GHOST,
     WHOLE,
     Portion,
+    Pulls,
     first_rank,
     means_and_largest,
     scaled,
@@ -138,7 +140,7 @@ class WeakSegmentation(pl.LightningModule):
         self.train_loss = MeanMetric(nan_strategy="disable")  # every step's loss is looked at by the watch
         self.measures = nn.ModuleDict({name: one.metric() for name, one in MEASURES.items() if one.metric})
         self.recording = Recording()
-        self._pulls: dict[str, list[Tensor]] = {}
+        self._pulls = Pulls()
         self._losses: list[Tensor] = []
 
     @classmethod
@@ -235,9 +237,9 @@ class WeakSegmentation(pl.LightningModule):
                 metric.update(logits, batch)  # type: ignore[operator]
         # Multipliers that a method keeps belong to training images; those it implies are everywhere.
         if self.fence is not None and not isinstance(self.fence, DualMethod):
-            for name, duals in self.fence.duals(index=None, **residuals).items():
-                there = duals[residuals[name].present]
-                self._pulls.setdefault(name, []).append(there * len(logits))  # per image, not per batch
+            seen = self._counted is None  # the monitor's checks are theirs
+            duals = self.fence.term_duals(residuals) if seen else self.fence.duals(index=None, **residuals)
+            self._pulls.add(duals, residuals, len(logits))
 
     # The epochs
 
@@ -276,7 +278,7 @@ class WeakSegmentation(pl.LightningModule):
         self._stop(self._watch.settle())
         self.train_loss.update(torch.stack(self._losses))
         self._losses = []
-        loss = self.train_loss.compute()
+        loss, temperature = fetched(self.train_loss.compute(), self.network.temperature)
         self.train_loss.reset()
         if not bool(loss.isfinite()):  # in float16 no single step was looked at
             raise Diverged(
@@ -284,7 +286,7 @@ class WeakSegmentation(pl.LightningModule):
                 f"{advice(self.fence, self._rate())}"
             )
         self.log("train_loss", loss)
-        self.log("temperature", self.network.temperature)
+        self.log("temperature", temperature)
 
     def on_train_epoch_end(self) -> None:
         """Stop or remark upon what has diverged, before a checkpoint is written; see ``divergence``."""
@@ -305,15 +307,20 @@ class WeakSegmentation(pl.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Log the epoch's measures, and the multipliers that its residuals imply."""
+        found: dict[str, Tensor] = {}
         for name, metric in self.measures.items():
             if metric.update_called:
-                found: Any = metric.compute()  # type: ignore[operator]
+                one: Any = metric.compute()  # type: ignore[operator]
                 metric.reset()  # type: ignore[operator]
-                self.log_dict(found if isinstance(found, dict) else {name: found})
-        pulls, self._pulls = self._pulls, {}
-        for name, (mean, largest) in means_and_largest(pulls).items():
-            self.log(f"fence/mean_multiplier/{name}", mean)
-            self.log(f"fence/max_multiplier/{name}", largest)
+                found |= one if isinstance(one, dict) else {name: one}
+        pulls = self._pulls.tallied()
+        # in one copy; and logged as tensors on the CPU, for Lightning would put numbers on the GPU, and fetch each
+        values = fetched(*map(torch.as_tensor, found.values()), *pulls.values())
+        self.log_dict(dict(zip(found, values, strict=False)))
+        known = {name: one.tolist() for name, one in zip(pulls, values[len(found) :], strict=True)}
+        for name, (mean, largest) in means_and_largest(known).items():
+            self.log(f"fence/mean_multiplier/{name}", torch.tensor(mean))
+            self.log(f"fence/max_multiplier/{name}", torch.tensor(largest))
 
     # Divergence
 

@@ -37,7 +37,7 @@ class AtOnce:
         self._tables: list[tuple[Tensor, Tensor]] = []
 
     def serves(self) -> bool:
-        """Whether it can take the next step: gradients and state are there; to be recorded, after one that was not."""
+        """Whether it can take the next step: gradients and state are there, and room for what is recorded."""
         return (
             all(rate.is_cuda for rate in self._rates)
             and (len(self._room) > 0 or not torch.cuda.is_current_stream_capturing())

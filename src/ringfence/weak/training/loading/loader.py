@@ -49,8 +49,9 @@ class Plan:
             if self.key is not None:
                 batch["key"] = self.key[one.part]
             if one.rows not in rows:
-                rows[one.rows] = torch.tensor(one.rows, device=self.index.device)
+                # filled there: a copy from here would wait for all that a GPU has to do
+                rows[one.rows] = torch.full((), one.rows, device=self.index.device)
             batch["rows"] = rows[one.rows]
             if one.ghost:
-                batch["ghost"] = torch.tensor(True, device=self.index.device)
+                batch["ghost"] = torch.ones((), dtype=torch.bool, device=self.index.device)
             yield one, batch

@@ -6,6 +6,7 @@ is the loss that one process would have of the whole batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -137,14 +138,33 @@ def first_rank(which: bool) -> int | None:
     return None if int(lowest) == ranks else int(lowest)
 
 
-def means_and_largest(values: Mapping[str, Sequence[Tensor]]) -> dict[str, tuple[float, float]]:
-    """Of each name, the mean and the largest of all ranks' values; names without any are left out."""
-    mine = {
-        name: (float(some.double().sum()), len(some), float(some.max()))
-        for name, some in ((name, torch.cat(list(few))) for name, few in values.items())
-        if len(some)
-    }
-    everyones = from_all(mine)
+class Pulls:
+    """The multipliers that an epoch's residuals imply: kept where they are until they are tallied."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, list[tuple[Tensor, Tensor]]] = {}
+
+    def add(self, duals: Mapping[str, Tensor], residuals: Mapping[str, Residual], rows: int) -> None:
+        """Those of a batch of so many images: per image, not per batch."""
+        for name, each in duals.items():
+            self._seen.setdefault(name, []).append(((each * rows).flatten(), residuals[name].f.detach().flatten()))
+
+    def tallied(self) -> dict[str, Tensor]:
+        """Sum, number and largest of each name's, where there is a constraint: float64 ``[3]``; and begin anew."""
+        seen, self._seen = self._seen, {}
+        found = {}
+        for name, parts in seen.items():
+            values, f = (torch.cat(part) for part in zip(*parts, strict=True))
+            absent, values = f == -math.inf, values.double()
+            # one more, so that there is a largest of none
+            largest = torch.cat([values.masked_fill(absent, -math.inf), values.new_full((1,), -math.inf)]).amax()
+            found[name] = torch.stack([values.masked_fill(absent, 0.0).sum(), (~absent).sum().double(), largest])
+        return found
+
+
+def means_and_largest(mine: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
+    """Of each name, the mean and the largest of all ranks' values, from tallies; names without any are left out."""
+    everyones = from_all({name: tuple(one) for name, one in mine.items() if one[1]})
     found = {}
     for name in dict.fromkeys(name for theirs in everyones for name in theirs):
         sums, counts, largest = zip(*(theirs[name] for theirs in everyones if name in theirs), strict=True)
