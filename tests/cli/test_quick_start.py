@@ -79,6 +79,21 @@ assert matplotlib.pyplot.fignum_exists(drawn.number)
 assert monai.networks.nets.BasicUNet(2)
 """
 
+OTHERS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from ringfence.cli import quick_start
+quick_start.import_monai("this test")
+print(*("torchvision" in name or "transformers" in name for name in sys.modules if "monai" not in name))
+from monai.networks.blocks import backbone_fpn_utils, fcn
+from monai.networks.nets import netadapter, transchex
+assert fcn.models.resnet50 == backbone_fpn_utils.torchvision_models.resnet50 == "a network"
+assert netadapter.get_graph_node_names("a") == ["a"]
+assert transchex.BertLayer(2) == 4 and transchex.BertConfig() == "settings"
+import torchvision.models
+assert torchvision.models.resnet50 == "a network"
+"""
+
 FAILS = """
 import sys
 from ringfence.cli import quick_start
@@ -131,6 +146,26 @@ def test_who_compiles_later_has_the_compiler_whole() -> None:
 
 def test_what_monai_left_for_later_is_the_same_then() -> None:
     ran(MONAI)
+
+
+def test_networks_of_others_wait_until_monai_needs_them(tmp_path: Path) -> None:
+    """Packages by the names of those that MONAI has networks from, and with what it takes from them."""
+    parts = {
+        "torchvision/__init__.py": "from torchvision import models",
+        "torchvision/models/__init__.py": "resnet50 = 'a network'",
+        "torchvision/models/feature_extraction.py": "get_graph_node_names = create_feature_extractor = list",
+        "transformers/__init__.py": "load_tf_weights_in_bert = print\ndef BertConfig(): return 'settings'",
+        "transformers/utils.py": "cached_file = print",
+        "transformers/models/__init__.py": "",
+        "transformers/models/bert/__init__.py": "",
+        "transformers/models/bert/modeling_bert.py": "BertEmbeddings = BertLayer = lambda size: 2 * size",
+    }
+    for name, text in parts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    said = ran(OTHERS, tmp_path)
+    assert said
+    assert "True" not in said
 
 
 def test_a_lightning_that_needs_more_is_imported_with_all() -> None:

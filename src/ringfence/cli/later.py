@@ -28,11 +28,15 @@ def imported_later(modules: Mapping[str, Sequence[str]]) -> Iterator[None]:
         yield
     finally:
         sys.meta_path.remove(finder)
+        finder.close()
         for placeholder in finder.given:
             placeholder.leave()
 
 
 class _Placeholder(ModuleType):
+    left: Mapping[str, Sequence[str]]
+    """Modules that get a placeholder if they are imported now."""
+
     def leave(self) -> None:
         """Make room for the module itself."""
         package, _, last = self.__name__.rpartition(".")
@@ -49,6 +53,8 @@ class _Placeholder(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # Python looks for these in everything
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+        if f"{self.__name__}.{name}" in self.left:
+            return import_module(f"{self.__name__}.{name}")  # a placeholder as well
         return getattr(self.module(), name)
 
 
@@ -73,10 +79,15 @@ class _Finder(MetaPathFinder, Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The placeholder."""
         placeholder = _Placeholder(spec.name, "Imported when it is first used.")
+        placeholder.left = self._left
         for name in self._left.pop(spec.name):
             setattr(placeholder, name, _called_later(placeholder, name))
         self.given.append(placeholder)
         return placeholder
+
+    def close(self) -> None:
+        """Give no more placeholders."""
+        self._left.clear()
 
     def exec_module(self, module: ModuleType) -> None:
         """It is left for later."""

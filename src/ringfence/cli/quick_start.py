@@ -35,9 +35,20 @@ BY_MONAI: Final = {
     "scipy.spatial": ("KDTree",),
     "matplotlib": (),
     "matplotlib.pyplot": (),
+    "pandas": (),
     "torch.utils.tensorboard": ("SummaryWriter",),
+    "torchvision": (),
+    "torchvision.models": (),
+    "torchvision.models.feature_extraction": ("get_graph_node_names", "create_feature_extractor"),
+    "transformers": ("load_tf_weights_in_bert", "BertConfig"),
+    "transformers.utils": ("cached_file",),
+    "transformers.models": (),
+    "transformers.models.bert": (),
+    "transformers.models.bert.modeling_bert": ("BertEmbeddings", "BertLayer"),
 }
-"""What MONAI imports for ultrasound, panoptic scores, notebooks and logs, where it is there: most of its time."""
+"""What MONAI imports for ultrasound, panoptic scores, notebooks, logs and networks of others, where it is there.
+
+That is most of its time, and torchvision brings torch's compiler along."""
 
 
 @contextmanager
