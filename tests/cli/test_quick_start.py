@@ -84,12 +84,17 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from ringfence.cli import quick_start
 quick_start.import_monai("this test")
-print(*("torchvision" in name or "transformers" in name for name in sys.modules if "monai" not in name))
+packages = ("torchvision", "transformers", "sklearn", "torch._dynamo")
+print(*(name.startswith(packages) for name in sys.modules))
 from monai.networks.blocks import backbone_fpn_utils, fcn
 from monai.networks.nets import netadapter, transchex
 assert fcn.models.resnet50 == backbone_fpn_utils.torchvision_models.resnet50 == "a network"
 assert netadapter.get_graph_node_names("a") == ["a"]
 assert transchex.BertLayer(2) == 4 and transchex.BertConfig() == "settings"
+from monai.apps.detection.networks import retinanet_detector, retinanet_network
+assert retinanet_detector.Matcher(3) == 9 and retinanet_network._validate_trainable_layers(1) == "layers"
+from monai.metrics import embedding_collapse
+assert embedding_collapse.sklearn_silhouette() == "a score"
 import torchvision.models
 assert torchvision.models.resnet50 == "a network"
 """
@@ -154,6 +159,12 @@ def test_networks_of_others_wait_until_monai_needs_them(tmp_path: Path) -> None:
         "torchvision/__init__.py": "from torchvision import models",
         "torchvision/models/__init__.py": "resnet50 = 'a network'",
         "torchvision/models/feature_extraction.py": "get_graph_node_names = create_feature_extractor = list",
+        "torchvision/models/detection/__init__.py": "import torchvision",
+        "torchvision/models/detection/_utils.py": "Matcher = BalancedPositiveNegativeSampler = lambda x: x * x",
+        "torchvision/models/detection/backbone_utils.py": "_validate_trainable_layers = lambda x: 'layers'",
+        "sklearn/__init__.py": "",
+        "sklearn/metrics.py": "silhouette_score = lambda: 'a score'",
+        "sklearn/linear_model.py": "class LogisticRegression: pass",
         "transformers/__init__.py": "load_tf_weights_in_bert = print\ndef BertConfig(): return 'settings'",
         "transformers/utils.py": "cached_file = print",
         "transformers/models/__init__.py": "",

@@ -13,7 +13,7 @@ from typing import Any
 
 
 @contextmanager
-def imported_later(modules: Mapping[str, Sequence[str]]) -> Iterator[None]:
+def imported_later(modules: Mapping[str, Sequence[str]], packages: Sequence[str] = ()) -> Iterator[None]:
     """Let what is imported inside have placeholders of these modules; whoever imports them later has the modules.
 
     A placeholder imports its module when something is asked of it, and so do the functions and classes by these
@@ -21,8 +21,10 @@ def imported_later(modules: Mapping[str, Sequence[str]]) -> Iterator[None]:
 
     Args:
         modules: by their full names, with functions and classes that are taken from them but called much later.
+        packages: of which nothing is needed inside but functions and classes that are called much later, whatever
+            modules they are in.
     """
-    finder = _Finder(modules)
+    finder = _Finder(modules, [name for name in packages if name not in sys.modules])
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -34,8 +36,7 @@ def imported_later(modules: Mapping[str, Sequence[str]]) -> Iterator[None]:
 
 
 class _Placeholder(ModuleType):
-    left: Mapping[str, Sequence[str]]
-    """Modules that get a placeholder if they are imported now."""
+    finder: _Finder
 
     def leave(self) -> None:
         """Make room for the module itself."""
@@ -53,23 +54,31 @@ class _Placeholder(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # Python looks for these in everything
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
-        if f"{self.__name__}.{name}" in self.left:
-            return import_module(f"{self.__name__}.{name}")  # a placeholder as well
-        return getattr(self.module(), name)
+        if not self.finder.has_whole(self.__name__):
+            return getattr(self.module(), name)
+        part = f"{self.__name__}.{name}"
+        is_module = hasattr(self, "__path__") and PathFinder.find_spec(part, self.__path__) is not None
+        return import_module(part) if is_module else _called_later(self, name)
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds a placeholder for each of the modules, once."""
+    """Finds a placeholder for each of the modules, once, and for each of the packages and all that is in them."""
 
-    def __init__(self, modules: Mapping[str, Sequence[str]]) -> None:
-        self._left = dict(modules)
+    def __init__(self, modules: Mapping[str, Sequence[str]], packages: Sequence[str]) -> None:
+        self._left, self._packages = dict(modules), set(packages)
         self.given: list[_Placeholder] = []
+
+    def has_whole(self, name: str) -> bool:
+        """Whether a module gets a placeholder because of its package, now."""
+        return name.partition(".")[0] in self._packages
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """A placeholder's, if the module is there."""
-        if name not in self._left or (found := PathFinder.find_spec(name, path)) is None:
+        if name not in self._left and not self.has_whole(name):
+            return None
+        if (found := PathFinder.find_spec(name, path)) is None:
             return None
         spec = ModuleSpec(name, self, origin=found.origin)
         spec.submodule_search_locations = found.submodule_search_locations
@@ -79,8 +88,8 @@ class _Finder(MetaPathFinder, Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The placeholder."""
         placeholder = _Placeholder(spec.name, "Imported when it is first used.")
-        placeholder.left = self._left
-        for name in self._left.pop(spec.name):
+        placeholder.finder = self
+        for name in self._left.pop(spec.name, ()):
             setattr(placeholder, name, _called_later(placeholder, name))
         self.given.append(placeholder)
         return placeholder
@@ -88,6 +97,7 @@ class _Finder(MetaPathFinder, Loader):
     def close(self) -> None:
         """Give no more placeholders."""
         self._left.clear()
+        self._packages.clear()
 
     def exec_module(self, module: ModuleType) -> None:
         """It is left for later."""

@@ -35,20 +35,13 @@ BY_MONAI: Final = {
     "scipy.spatial": ("KDTree",),
     "matplotlib": (),
     "matplotlib.pyplot": (),
-    "pandas": (),
     "torch.utils.tensorboard": ("SummaryWriter",),
-    "torchvision": (),
-    "torchvision.models": (),
-    "torchvision.models.feature_extraction": ("get_graph_node_names", "create_feature_extractor"),
-    "transformers": ("load_tf_weights_in_bert", "BertConfig"),
-    "transformers.utils": ("cached_file",),
-    "transformers.models": (),
-    "transformers.models.bert": (),
-    "transformers.models.bert.modeling_bert": ("BertEmbeddings", "BertLayer"),
 }
-"""What MONAI imports for ultrasound, panoptic scores, notebooks, logs and networks of others, where it is there.
+"""What MONAI imports for ultrasound, panoptic scores, notebooks and logs, where it is there: most of its time."""
+WHOLE: Final = ("torchvision", "transformers", "sklearn", "torchaudio")
+"""Of these, MONAI takes networks, scores and filters, and calls them if somebody wants them.
 
-That is most of its time, and torchvision brings torch's compiler along."""
+With torchvision comes torch's compiler."""
 
 
 @contextmanager
@@ -90,7 +83,7 @@ def import_lightning(what: str, *, compiles: bool = False) -> None:
 
 def import_monai(what: str) -> None:
     """The same for MONAI, whose package imports all that is in it."""
-    _import("monai", what, imported_later(BY_MONAI), ("monai",))
+    _import("monai", what, imported_later(BY_MONAI, WHOLE), ("monai",))
 
 
 def _import(module: str, what: str, less: AbstractContextManager[None], family: Sequence[str]) -> None:
