@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ringfence.weak.branches import Branch, gradients_beside
 from ringfence.weak.networks.fast import faster
 from ringfence.weak.networks.fast.batch_norm import NormWithReLU
+from ringfence.weak.networks.fast.branches import Branch, gradients_beside
 from ringfence.weak.networks.fast.convolutions import (
     Biased2d,
     Narrow2d,

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ringfence.weak.branches import IN_LINE, Inline
 from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.motion import Motion
+from ringfence.weak.networks.fast.branches import IN_LINE, Inline
 from ringfence.weak.tasks.samples import moved_targets
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.draws import bell

@@ -147,26 +147,55 @@ def advice(fence: Method | None, rate: float | None = None) -> str:
     )
 
 
-def described(
-    step: Step, loss: float, fence: Method | None, samples: Sequence[str], rate: float, file: Path
-) -> str:
-    """The message about a step that diverged."""
+@dataclass(frozen=True)
+class Circumstances:
+    """What is known of a training when it is stopped.
+
+    Attributes:
+        fence: how constraints are enforced, or None.
+        names: of the training images.
+        rate: the learning rate that was asked for.
+        temperature: of the network.
+        seed: of the training.
+        folder: of the run.
+    """
+
+    fence: Method | None
+    names: Sequence[str]
+    rate: float
+    temperature: float
+    seed: int | None
+    folder: Path
+
+
+def kept(step: Step, loss: float, known: Circumstances) -> str:
+    """What to say about a step that diverged; its batch is in a file."""
+    samples, file = samples_of(step, known.names), known.folder / FILE
+    facts = {
+        "method": type(known.fence).__name__ if known.fence else "full supervision",
+        "seed": known.seed,
+        "samples": samples,
+        "learning rate": known.rate,
+        "temperature": known.temperature,
+        **({} if known.fence is None else known.fence.summary()),
+    }
+    _write(step, loss, facts, file)
     what = f"the loss is {loss:.3g}" if math.isfinite(loss) else f"the loss is not finite ({loss})"
-    terms = _terms(step, fence)
+    terms = _terms(step, known.fence)
     if terms:
         name, term = terms[0]
         what += f", and its largest term is constraints.{name}'s ({term:.3g})"
-    strengths = {} if fence is None else fence.summary()
+    strengths = {} if known.fence is None else known.fence.summary()
     if strengths:
         what += "; " + ", ".join(f"{name} = {value:.4g}" for name, value in list(strengths.items())[:4])
     return (
         f"training diverged in epoch {step.epoch}, step {step.number}: {what}. Samples: {listed(samples)}. "
-        f"The batch is in {file}. {advice(fence, rate)}"
+        f"The batch is in {file}. {advice(known.fence, known.rate)}"
     )
 
 
-def keep(step: Step, loss: float, facts: Mapping[str, Any], file: Path) -> None:
-    """Write the batch and the residuals, with what is known of the step, so that it can be looked into."""
+def _write(step: Step, loss: float, facts: Mapping[str, Any], file: Path) -> None:
+    """The batch and the residuals, with what is known of the step, so that it can be looked into."""
     tensors = {name: tensor for name, tensor in step.batch.items() if isinstance(tensor, Tensor)}
     tensors |= {f"residual/{name}": one.f for name, one in step.residuals.items()}
     known = {"epoch": step.epoch, "step": step.number, "loss": repr(loss), **facts}

@@ -23,25 +23,23 @@ from ringfence.methods.dual import DualMethod
 from ringfence.monitor import Monitor
 from ringfence.residuals import Residual
 from ringfence.segmentation import Region
-from ringfence.weak.branches import IN_LINE, Inline
 from ringfence.weak.constraints.constraint import Constraint, Unit
 from ringfence.weak.networks.build import Tempered
 from ringfence.weak.networks.fast import faster
+from ringfence.weak.networks.fast.branches import IN_LINE, Inline
 from ringfence.weak.ranks.world import from_all
 from ringfence.weak.tasks.task import Measure, Task, measured, tolerances
 from ringfence.weak.training.augmentation import Augmentation
 from ringfence.weak.training.divergence import (
     BLOWN_UP,
-    FILE,
+    Circumstances,
     Diverged,
     Step,
     Watch,
     advice,
     check_strengths,
-    described,
-    keep,
+    kept,
     largest_weight,
-    samples_of,
 )
 from ringfence.weak.training.flip_averaging import flip_averaged
 from ringfence.weak.training.gpu.recording import Recording, told
@@ -335,17 +333,9 @@ class WeakSegmentation(pl.LightningModule):
         """What to say about a step that diverged; its batch is in a file."""
         if "image" not in step.batch:
             step = replace(step, batch=self.made(step.batch))
-        samples, file = samples_of(step, self.names), Path(self.trainer.default_root_dir) / FILE
-        facts = {
-            "method": type(self.fence).__name__ if self.fence else "full supervision",
-            "seed": self.seed,
-            "samples": samples,
-            "learning rate": self._rate(),
-            "temperature": float(self.network.temperature),
-            **({} if self.fence is None else self.fence.summary()),
-        }
-        keep(step, loss, facts, file)
-        return described(step, loss, self.fence, samples, self._rate(), file)
+        folder, temperature = Path(self.trainer.default_root_dir), float(self.network.temperature)
+        known = Circumstances(self.fence, self.names, self._rate(), temperature, self.seed, folder)
+        return kept(step, loss, known)
 
     @property
     def halves(self) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ringfence.weak.branches import gradient_of_weight
+from ringfence.weak.networks.fast.branches import gradient_of_weight
 from ringfence.weak.networks.fast.first import convolved, is_small
 from ringfence.weak.networks.fast.last import is_narrow, projected
 from ringfence.weak.networks.fast.middle import is_thin, walked

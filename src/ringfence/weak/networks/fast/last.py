@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ringfence.weak.branches import gradient_of_weight
+from ringfence.weak.networks.fast.branches import gradient_of_weight
 from ringfence.weak.networks.fast.rows import computing_in, empty_rows, is_ours, rows_of
 
 MOST_OUTPUTS: Final = 8

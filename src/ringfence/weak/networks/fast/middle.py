@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ringfence.weak.branches import gradient_of_weight
+from ringfence.weak.networks.fast.branches import gradient_of_weight
 from ringfence.weak.networks.fast.rows import computing_in, is_ours, rows_of
 
 CHANNELS: Final = (16, 32, 48, 64)

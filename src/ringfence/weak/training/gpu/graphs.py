@@ -11,7 +11,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ringfence.weak.branches import Branch, gradients_beside
+from ringfence.weak.networks.fast.branches import Branch, gradients_beside
 from ringfence.weak.training.gpu.optimiser import InGraph
 
 Losses: TypeAlias = Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]

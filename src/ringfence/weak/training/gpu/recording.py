@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.residuals import Residual
-from ringfence.weak.branches import IN_LINE, Inline
+from ringfence.weak.networks.fast.branches import IN_LINE, Inline
 from ringfence.weak.tasks.windows import PIXELS
 from ringfence.weak.training.gpu.answers import Answers
 from ringfence.weak.training.gpu.graphs import Graphed, Losses

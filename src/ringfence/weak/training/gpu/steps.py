@@ -13,7 +13,7 @@ from torch import Tensor
 from ringfence.barrier import computing_dtype
 from ringfence.residuals import Residual
 from ringfence.segmentation import Region
-from ringfence.weak.branches import Branch
+from ringfence.weak.networks.fast.branches import Branch
 from ringfence.weak.training.augmentation import Augmentation
 from ringfence.weak.training.gpu.answers import Answers
 from ringfence.weak.training.gpu.optimiser import InGraph, can_be_recorded
