@@ -107,10 +107,12 @@ def change(word: str) -> tuple[str, Any]:
 def command(options: argparse.Namespace) -> str:
     """What to say in a shell to get the same."""
     words = [f"python benchmarks/cross_validate.py {options.prepared} --folds {options.folds}"]
-    words += [f"--only {' '.join(map(str, options.only))}"] * (options.only is not None)
+    if options.only is not None:
+        words.append(f"--only {' '.join(map(str, options.only))}")
     words.append(f"--seeds {' '.join(map(str, options.seeds))}")
     words += [f"--boxes {options.boxes}"] * bool(options.boxes)
     words += [f"--set {' '.join(one)}" for one in options.set]
+    words += [f"--device {options.device}"] * (options.device != "auto")
     words += ["--no-plan"] * options.no_plan
     return " ".join([*words, f"--workers {options.workers}"])
 

@@ -48,6 +48,19 @@ def test_folds_are_compared_with_each_other(script: ModuleType, tmp_path: Path) 
     assert (tmp_path / "out.md").read_text() == table
 
 
+@pytest.mark.parametrize("more", [[], ["--only", "1"], ["--device", "cpu", "--boxes", "b.csv", "--no-plan"]])
+def test_it_says_the_command_that_it_was_given(
+    more: list[str], script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = [training("a=1", 0, 0, 0.5)]
+    monkeypatch.setattr(script, "done", lambda jobs, workers: iter(trained))
+    script.main(["set", "--folds", "2", "--set", "a=1", *more, "--out", str(tmp_path / "first")])
+    said = json.loads((tmp_path / "first.json").read_text())
+    again = [*said["command"].split()[2:], "--out", str(tmp_path / "second")]
+    script.main(again)
+    assert json.loads((tmp_path / "second.json").read_text())["command"] == said["command"]
+
+
 def test_it_trains_every_variant_on_every_fold(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -88,7 +88,7 @@ def test_a_fence_takes_few_launches() -> None:
     value, low = torch.randn(8, 2, device="cuda", requires_grad=True), torch.zeros(8, 2, device="cuda")
     fence = rf.LogBarrier(5.0, validate=False)
     fence(a=rf.between(value, low, low + 1.0)).backward()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as seen:
         fence(a=rf.between(value, low, low + 1.0)).backward()
         torch.cuda.synchronize()
     kernels = [one for one in seen.events() if one.device_type == torch.autograd.DeviceType.CUDA]

@@ -105,7 +105,6 @@ class Graphed:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Without the garbage collector: an event of a training before, let go of here, would break the graph."""
-    gc.collect()
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -74,6 +75,7 @@ class Recording:
             optimiser: whose step is recorded as well, or None.
             touched: what ``losses`` writes to, beside the network's buffers.
         """
+        gc.collect()  # once: it takes a while, and a training before may have left its graphs' memory
         self._like, self.steps = list(like), optimiser is not None
         for sample in samples:
             before = self._graphs[0] if self._graphs else None
