@@ -5,7 +5,7 @@ r"""Settings compared by cross-validation within a set's training cases: its cas
 
 Each --set is a variant of the plan, which itself comes first (unless --no-plan). Every variant is planned and
 trained on the same folds: whole cases, every so many-th by name. Dice is that of the cases held out, mean of the
-last ten epochs, or of all where there are fewer; their masks are used for nothing else. Seeds alone make a
+last ten epochs (--last), or of all where there are fewer; their masks are used for nothing else. Seeds alone make a
 difference: look in how many folds a variant is better. With --workers several trainings share the machine.
 """
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plan import reached
+from plan import LAST, reached
 from ringfence.environment import commit, environment
 
 PLAN = "plan"
@@ -41,6 +41,7 @@ class Job:
     seed: int
     variant: str
     changes: tuple[tuple[str, Any], ...]
+    last: int
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--only", type=int, nargs="+", metavar="FOLD", help="these folds; default: all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--last", type=int, default=LAST, help="epochs whose mean counts: few, where there are few")
     parser.add_argument("--boxes", type=Path, help="a file; default: around the masks of the training cases")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
@@ -72,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not variants:
         parser.error("--no-plan leaves nothing to train: give a --set")
     jobs = [
-        Job(options.prepared, options.boxes, options.device, options.folds, fold, seed, name, changes)
+        Job(options.prepared, options.boxes, options.device, options.folds, fold, seed, name, changes, options.last)
         for seed in options.seeds
         for fold in (range(options.folds) if options.only is None else options.only)
         for name, changes in variants
@@ -112,6 +114,7 @@ def command(options: argparse.Namespace) -> str:
     words.append(f"--seeds {' '.join(map(str, options.seeds))}")
     words += [f"--boxes {options.boxes}"] * bool(options.boxes)
     words += [f"--set {' '.join(one)}" for one in options.set]
+    words += [f"--last {options.last}"] * (options.last != LAST)
     words += [f"--device {options.device}"] * (options.device != "auto")
     words += ["--no-plan"] * options.no_plan
     return " ".join([*words, f"--workers {options.workers}"])
@@ -137,7 +140,7 @@ def trained(job: Job) -> dict[str, Any]:
     settings = weak.planned(weak.plan(data, job.device), changes)
     with tempfile.TemporaryDirectory() as folder:
         weak.train(settings, Path(folder) / "run", progress=False)
-        found = reached(Path(folder) / "run")
+        found = reached(Path(folder) / "run", job.last)
     return {"variant": job.variant, "fold": job.fold, "seed": job.seed, **found}
 
 

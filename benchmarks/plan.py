@@ -154,11 +154,11 @@ def trained(job: Job) -> dict[str, Any]:
     }
 
 
-def reached(run: Path) -> dict[str, Any]:
-    """What the folder of a training says of its end."""
+def reached(run: Path, epochs: int = LAST) -> dict[str, Any]:
+    """What the folder of a training says of its end: Dice is the mean of so many epochs."""
     rows = list(csv.DictReader((run / "metrics.csv").read_text(encoding="utf-8").splitlines()))
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
-    last = rows[-LAST:]
+    last = rows[-epochs:]
     return {
         "dice": statistics.mean(float(row["dice"]) for row in last),
         "dice_of_classes": {name: float(value) for name, value in rows[-1].items() if name.startswith("dice/")},

@@ -48,7 +48,9 @@ def test_folds_are_compared_with_each_other(script: ModuleType, tmp_path: Path) 
     assert (tmp_path / "out.md").read_text() == table
 
 
-@pytest.mark.parametrize("more", [[], ["--only", "1"], ["--device", "cpu", "--boxes", "b.csv", "--no-plan"]])
+@pytest.mark.parametrize(
+    "more", [[], ["--only", "1"], ["--device", "cpu", "--boxes", "b.csv", "--last", "3", "--no-plan"]]
+)
 def test_it_says_the_command_that_it_was_given(
     more: list[str], script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
