@@ -36,6 +36,28 @@ def test_the_file_of_a_plan_gives_its_settings(tmp_path: Path) -> None:
     assert planned(made, {"seed": 3}).seed == 3
 
 
+def test_a_cpu_sees_small_slices_more_often() -> None:
+    def steps(side: int, device: Device = "cpu", count: int = 1) -> int:
+        found = fingerprint(size=(side, side))
+        more = replace(found, classes=tuple(replace(found.classes[0], name=str(one)) for one in range(count)))
+        return int(make_plan(more, device).changes["training.steps"])
+
+    assert [steps(side) for side in (512, 256, 128, 64, 16)] == [800, 800, 1600, 2800, 2800]
+    assert [steps(256, count=count) for count in (2, 4, 9)] == [800, 1600, 3600]
+    assert steps(512, "cuda") == steps(16, "cuda") == 2800
+
+
+@pytest.mark.parametrize(
+    ("side", "size", "device", "said"),
+    [(40.0, 256, "cpu", True), (20.0, 256, "cpu", False), (40.0, 128, "cpu", False), (40.0, 256, "cuda", False)],
+)
+def test_slices_that_are_large_for_a_cpu_are_remarked_on(
+    side: float, size: int, device: Device, said: bool
+) -> None:
+    remarks = make_plan(fingerprint(side, (size, size)), device).remarks
+    assert ["--size 128 128" in one for one in remarks] == [True] * said
+
+
 @given(
     side=st.floats(2, 200),
     height=st.integers(16, 512),

@@ -29,6 +29,8 @@ LARGE: Final = 128 * 128
 """Pixels of a slice, beyond which a CPU has half as many of them in a batch."""
 STEPS: Final = {"cuda": 2800, "cpu": 800}
 """Of a training; a CPU takes 400 for each class, if that is more: classes are found one after another."""
+PIXELS: Final = STEPS["cpu"] * 8 * 256 * 256
+"""That a CPU goes over in minutes: smaller slices are seen more often, up to as often as by a GPU."""
 VOXELS: Final = {"cuda": 128**3, "cpu": 32 * 64 * 64}
 """Of a patch, at most."""
 
@@ -91,7 +93,8 @@ def make_plan(fingerprint: Fingerprint, device: Device, drawn: bool = False) -> 
         *_network(fingerprint, device, volumes),
         *_barrier(fingerprint),
     ]
-    return Plan(fingerprint, tuple(choices), tuple(_remarks(fingerprint)))
+    remarks = [*_remarks(fingerprint), *(_slow(fingerprint) if device == "cpu" and not volumes else ())]
+    return Plan(fingerprint, tuple(choices), tuple(remarks))
 
 
 def _hand(found: Fingerprint) -> list[Choice]:
@@ -148,13 +151,16 @@ def _up(length: float) -> int:
 
 
 def _network(found: Fingerprint, device: Device, volumes: bool) -> list[Choice]:
-    pixels = found.size[0] * found.size[1]
+    pixels = math.prod(_patch(found, VOXELS[device])) if volumes else found.size[0] * found.size[1]
     width = 32 if device == "cuda" else 8 if volumes else 16
     features = [width, width, 2 * width, 4 * width, 8 * width, width]
     arguments = {"features": features, "act": "relu", "norm": "batch", "upsample": "nontrainable"}
     where = "a GPU" if device == "cuda" else "a CPU"
     batch = 2 if volumes else 8 if device == "cpu" and pixels > LARGE else 16
-    steps = STEPS[device] if device == "cuda" else max(STEPS[device], 400 * len(found.classes))
+    steps = STEPS["cuda"]
+    if device == "cpu":
+        seen = min(steps, round(PIXELS / (batch * pixels), -2))
+        steps = int(max(STEPS["cpu"], seen, 400 * len(found.classes)))
     samples = found.cases if volumes else found.slices
     epochs = math.ceil(steps / math.ceil(samples / batch))
     return [
@@ -200,6 +206,18 @@ def _strips(found: Fingerprint) -> Choice:
     return Choice(
         "constraints.strips.width", min(widths.values()), f"a {LINES}th of the shorter median side: {sides}"
     )
+
+
+def _slow(found: Fingerprint) -> list[str]:
+    """Slices that a CPU sees too seldom, and whose objects would be large enough at half their size."""
+    height, width = found.size
+    if height * width <= LARGE or min(one.side for one in found.classes) < 2 * LINES:
+        return []
+    half = f"{_up(height / 2)} {_up(width / 2)}"
+    return [
+        f"a CPU sees slices of {height} × {width} few times in the minutes that it is given; objects would be "
+        f"large enough at half the size: prepared with --size {half}, it sees them four times as often"
+    ]
 
 
 def _remarks(found: Fingerprint) -> list[str]:
