@@ -183,6 +183,7 @@ def by_fold(record: dict[str, Any], variant: str) -> dict[int, float]:
 def as_markdown(record: dict[str, Any]) -> str:
     """A row for each variant."""
     facts, first = record["environment"], record["variants"][0]
+    folds = len({one["fold"] for one in record["trainings"]})
     lines = [f"| {record['set']} | Dice over folds | against {first} | better in |", "|---|---|---|---|"]
     for name, one in record["variants_over_folds"].items():
         against = ("–", "–")
@@ -192,9 +193,9 @@ def as_markdown(record: dict[str, Any]) -> str:
         lines.append(f"| {name} | {spread} | {' | '.join(against)} |")
     lines += [
         "",
-        f"Mean over {record['folds']} folds of the training cases (least to most). `{record['command']}`, torch "
-        f"{facts['torch']}, {facts['cpu'] if facts['gpu'] == 'none' else facts['gpu']}, commit "
-        f"{facts['commit'][:7]}.",
+        f"Mean over {folds} of {record['folds']} folds of the training cases (least to most). "
+        f"`{record['command']}`, torch {facts['torch']}, "
+        f"{facts['cpu'] if facts['gpu'] == 'none' else facts['gpu']}, commit {facts['commit'][:7]}.",
     ]
     return "\n".join(lines) + "\n"
 

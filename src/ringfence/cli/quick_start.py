@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import Any, Final
 from ringfence.cli.later import imported_later
 from ringfence.cli.without_compiler import without_compiler
 from ringfence.extras import require
+from ringfence.garbage import not_collected
 
 UNUSED: Final = (
     "transformers",
@@ -58,7 +58,7 @@ def quick_start(device: str, what: str, *, compiles: bool = False) -> Iterator[N
     """
     alone = "WORLD_SIZE" not in os.environ and "SLURM_PROCID" not in os.environ
     waking = threading.Thread(target=_wake, daemon=True) if device != "cpu" and alone else None
-    with _without_pauses():
+    with not_collected():  # imports make a million objects that stay: looking at them takes a tenth of the time
         if waking:
             waking.start()
         import_lightning(what, compiles=compiles)
@@ -116,18 +116,6 @@ def _wake() -> None:
             torch.nn.functional.conv2d(image, weight, padding=1).sum().backward()
             torch.mm(weight[0, 0].detach(), weight[0, 0].detach())
             torch.cuda.synchronize()
-
-
-@contextmanager
-def _without_pauses() -> Iterator[None]:
-    """Imports make a million objects that stay: looking for those that do not takes a tenth of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextmanager

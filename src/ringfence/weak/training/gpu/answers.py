@@ -8,7 +8,7 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
-from ringfence.weak.training.gpu.graphs import undisturbed
+from ringfence.garbage import not_collected
 
 MOST: Final = 4
 """Shapes of images that are recorded: validation has one, and one of its last batch; volumes may have many."""
@@ -47,7 +47,7 @@ class Answers:
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         pool = next((one.pool() for one, _, _ in self._graphs.values()), None)
-        with undisturbed(), torch.cuda.graph(graph, pool=pool):
+        with not_collected(), torch.cuda.graph(graph, pool=pool):
             told = self._plain(given)
         self._graphs[images.shape] = graph, given, told
         return first

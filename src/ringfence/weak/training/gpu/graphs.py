@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
+from ringfence.garbage import not_collected
 from ringfence.weak.networks.fast.branches import Branch, gradients_beside
 from ringfence.weak.training.gpu.optimiser import InGraph
 
@@ -60,7 +60,8 @@ class Graphed:
         self._graph, branch = torch.cuda.CUDAGraph(), Branch()
         self._branch: Branch | None = branch
         side = torch.cuda.Stream()
-        with undisturbed(), nullcontext() if optimiser is None else optimiser.recorded():
+        # an event of a training before, let go of here, would break the graph
+        with not_collected(), nullcontext() if optimiser is None else optimiser.recorded():
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 for _ in range(WARM):
@@ -100,15 +101,3 @@ class Graphed:
             tensor.copy_(batch[name], non_blocking=True)
         self._graph.replay()
         return self._told.clone()
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Without the garbage collector: an event of a training before, let go of here, would break the graph."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
