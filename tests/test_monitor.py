@@ -90,6 +90,19 @@ def test_matches_the_reference_in_the_same_order_and_after_it_changes() -> None:
             monitor.load_state_dict(monitor.state_dict())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_was_shown_may_be_written_to_again(dtype: torch.dtype) -> None:
+    """A CUDA graph, say, has the next batch's residuals where it had the last one's."""
+    monitor, f, index = rf.Monitor(), torch.tensor([-1.0, 2.0], dtype=dtype), torch.arange(2)
+    monitor.update(a=f, index=index)
+    f.fill_(-1.0)
+    index.fill_(7)
+    monitor.update(a=f[:1], index=index[:1])
+    found = monitor.compute()
+    assert found["satisfaction"].item() == pytest.approx(2 / 3)
+    assert found["worst"].item() == 2.0
+
+
 def test_many_are_matched_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringfence.monitor.FEW", 2)
     test_matches_the_reference_in_the_same_order_and_after_it_changes()

@@ -92,7 +92,7 @@ class Monitor(Metric):
             for check in residual.all_checks():
                 self._ledger.add(f"constraint '{name}'", check)
             _check_index(name, residual.f, index)
-        index = None if index is None else index.clone()  # its owner may use it again
+        index = None if index is None else index.clone()  # its owner may use it again, as with residuals below
         for name, residual in residuals.items():  # all is well, as far as is known: now take them in
             self._take(name, residual.judged.f, index)
         self._settle(self._ledger.close_call)
@@ -195,7 +195,7 @@ class Monitor(Metric):
 
     def _take(self, name: str, f: Tensor, index: Tensor | None) -> None:
         line = json.dumps([name, list(f.shape) or [1], index is not None]) + "\n"
-        self.residual.append(f.detach().float().reshape(-1))
+        self.residual.append(f.detach().to(torch.float32, copy=True).reshape(-1))
         if index is not None:
             self.sample.append(index)
         self.taken.append(torch.frombuffer(bytearray(line.encode()), dtype=torch.uint8))

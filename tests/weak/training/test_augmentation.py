@@ -82,7 +82,7 @@ def test_images_are_flipped_along_what_is_asked_alone(name: str) -> None:
 @pytest.mark.parametrize("space", [(64, 48), (16, 40, 32)])
 def test_moved_and_scaled_boxes_hold_their_masks_tightly(space: tuple[int, ...]) -> None:
     torch.manual_seed(2)
-    batch = blobs(60, space)
+    batch = blobs(90, space)
     varied = augmented(
         batch, NONE, AugmentSettings(flip=ALL[-len(space) :], shift=0.3, scale=0.2, **EVEN | {"intensity": 0.2})
     )
@@ -94,7 +94,7 @@ def test_moved_and_scaled_boxes_hold_their_masks_tightly(space: tuple[int, ...])
     )
     uncut = varied["whole"][:, :, 0].all(dim=-1) & there
     assert int((box - exact)[uncut].abs().max()) <= 2  # a thin tip may fall between the sampled rows
-    assert int(uncut.sum()) > 30
+    assert int(uncut.sum()) > 40
 
 
 def test_strips_that_count_are_crossed_by_the_object_even_in_a_cut_box() -> None:
@@ -228,8 +228,7 @@ def test_bias_fields_are_smooth_and_each_channel_has_its_own(space: tuple[int, .
     assert 0.1 < float(field.std()) < 0.4
     assert 0.0 < float(between) < 0.2
     steps = field.diff(dim=-1).abs()
-    assert float(steps[:, 0].max()) < 0.25  # of neighbours; the whole range is many times their mean
-    assert float(steps[:, 1].mean()) < 1.5 * float(steps[:, 0].mean())  # as smooth as the first
+    assert float(steps.max()) < 0.3  # of neighbours; the whole range is many times their mean
     assert float(field.amax() - field.amin()) > 10 * float(steps.mean())
 
 
