@@ -53,6 +53,10 @@ def with_gradient(logits: Tensor, measure: Callable[[Tensor], list[Tensor]]) -> 
     return [*(one.detach() for one in found), gradient]
 
 
+class Mark:
+    """Something that can be seen to go."""
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["boxes known", "boxes later"])
 @pytest.mark.parametrize(
     "device", [pytest.param("cpu", id="stand-in"), pytest.param("cuda", marks=GPU, id="kernels")]
@@ -63,15 +67,16 @@ def test_a_step_leaves_nothing_behind(device: str, known: bool, request: pytest.
         request.getfixturevalue("stand_in")
     boxes = boxes_in((12, 9), 2).to(device)
     weight = torch.randn(2, 3, 12, 9, device=device, requires_grad=True)
-    logits = weight.exp()
-    held = weakref.ref(logits)
+    logits, mark = weight.exp(), Mark()
+    logits.grad_fn.register_hook(lambda *words, mark=mark: None)  # it is there as long as the network's graph is
+    held = [weakref.ref(logits), weakref.ref(mark)]
     collecting = gc.isenabled()
     gc.disable()
     try:
         region = Region(logits, boxes=boxes if known else None)
         torch.stack([one.sum() for one in everything(region, boxes)]).sum().backward()
-        del region, logits
-        assert held() is None
+        del region, logits, mark
+        assert [one() for one in held] == [None, None]
     finally:
         if collecting:
             gc.enable()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ringfence.weak.training.box_agreement import BoxAgreement, agreements
+from ringfence.weak.training.box_agreement import BoxAgreement, agreements, all_agreements
 
 
 def logits_of(labels: Tensor, classes: int = 2) -> Tensor:
@@ -61,6 +61,24 @@ def test_the_metric_is_the_mean_over_classes_of_their_boxes() -> None:
     assert metric.compute()["box_iou"].item() == pytest.approx(((1.0 + 0.0) / 2 + 0.5) / 2)
     metric.update(logits_of(labels)[:0], {name: one[:0] for name, one in batch.items()})  # of a rank without a row
     assert metric.compute()["box_iou"].item() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("objects", [1, 3])
+@pytest.mark.parametrize("space", [(14, 16), (3, 12, 12)], ids=str)
+def test_a_gpu_finds_the_same_without_asking_which_boxes_count(space: tuple[int, ...], objects: int) -> None:
+    random = torch.Generator().manual_seed(0)
+    logits = torch.randn(4, 3, *space, generator=random)
+    shape = (4, 2, objects)
+    ends = [torch.randint(0, length + 1, (*shape, 2), generator=random) for length in space]
+    batch = {
+        "box": torch.stack([end.sort(dim=-1).values for end in ends], dim=3),  # some of them empty
+        "whole": torch.rand(*shape, len(space), generator=random) < 0.9,
+    }
+    there, each = all_agreements(logits, batch)
+    one_by_one = agreements(logits, batch)
+    assert 0 < len(one_by_one) < there.numel()
+    assert torch.equal(there.nonzero()[:, 1], one_by_one[:, 0].long())
+    torch.testing.assert_close(each[there], one_by_one[:, 1])
 
 
 def test_boxes_that_promise_nothing_are_left_out() -> None:
