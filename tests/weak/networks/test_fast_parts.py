@@ -19,7 +19,7 @@ from ringfence.weak.networks.fast.convolutions import (
     Biased2d,
     Narrow2d,
     Unbiased2d,
-    narrow,
+    compute_here,
     rounded_together,
     without_bias,
 )
@@ -69,7 +69,7 @@ def test_only_a_pixel_by_pixel_convolution_to_few_channels_is_narrow(
 ) -> None:
     x = torch.randn(2, convolution.in_channels, 4, 6)
     expected = convolution(x)
-    narrow(convolution)
+    compute_here(convolution)
     assert isinstance(convolution, Narrow2d) == is_swapped
     assert torch.equal(convolution(x), expected)
 
@@ -127,7 +127,7 @@ def test_weights_rounded_together_are_those_that_autocast_rounds() -> None:
 def test_a_convolution_with_its_bias_learns_as_under_autocast(plain: nn.Conv2d | nn.Conv3d) -> None:
     torch.manual_seed(0)
     ours = copy.deepcopy(plain)
-    narrow(ours)
+    compute_here(ours)
     images = torch.randn(2, 4, *[6] * (plain.weight.ndim - 2))
     found = []
     for one in (ours, plain):
@@ -156,7 +156,7 @@ def test_gradients_made_beside_are_those_that_autograd_took() -> None:
 
     for uses in (1, 2):
         convolution, x, branch = nn.Conv2d(2, 2, 1), torch.randn(1, 2, 3, 3), Told()
-        narrow(convolution)
+        compute_here(convolution)
         convolution.__class__ = Biased2d
         with torch.autocast("cpu", dtype=torch.bfloat16), rounded_together(convolution):
             for _ in range(uses):

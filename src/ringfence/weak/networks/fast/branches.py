@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +65,8 @@ class _Gradients:
     """Where gradients of weights are made: in line, but for steps that are recorded."""
 
     branch: Branch | None = None
-    made: set[int]
+    made: frozenset[int] = frozenset()
+    """Where those are that were made beside."""
 
 
 _gradients = _Gradients()
@@ -82,7 +83,7 @@ def gradients_beside(network: nn.Module, branch: Branch | None) -> Iterator[None
         network: whose weights they are.
         branch: where they are made; None for in line.
     """
-    _gradients.branch, _gradients.made = branch, set()
+    _gradients.branch, _gradients.made = branch, frozenset()
     try:
         yield
     finally:
@@ -100,10 +101,9 @@ def gradient_of_weight(make: Callable[[], tuple[Tensor, ...]], *needs: Tensor) -
         make: makes gradients as autograd takes them: laid out as the weights, and of their dtype.
         needs: what it reads.
     """
-    branch: Any = _gradients.branch
-    if branch is None:
+    if _gradients.branch is None:
         return make()
-    with branch(*needs):
+    with _gradients.branch(*needs):
         made = make()
-    _gradients.made.update(one.data_ptr() for one in made)
+    _gradients.made = _gradients.made | {one.data_ptr() for one in made}
     return made

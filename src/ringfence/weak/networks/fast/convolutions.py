@@ -88,8 +88,8 @@ def without_bias(module: nn.Module) -> Tensor | None:
     return None
 
 
-def narrow(module: nn.Module) -> None:
-    """Let a convolution to a few channels be computed as such, and any other by us; leave other modules alone."""
+def compute_here(module: nn.Module) -> None:
+    """Have a convolution computed by a class of this file, the one that fits; leave any other module alone."""
     for kind, narrower, biased in ((nn.Conv2d, Narrow2d, Biased2d), (nn.Conv3d, Narrow3d, Biased3d)):
         if type(module) is kind:
             module.__class__ = narrower if is_narrow(module) else biased

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from ringfence.weak.networks.fast.batch_norm import NormWithReLU, fits
-from ringfence.weak.networks.fast.convolutions import narrow, without_bias
+from ringfence.weak.networks.fast.convolutions import compute_here, without_bias
 from ringfence.weak.networks.fast.maps import Halving
 
 _NOTHING = (nn.Identity, nn.Dropout, nn.Dropout2d, nn.Dropout3d)
@@ -51,7 +51,7 @@ def faster(network: nn.Module) -> int:
     from ringfence.weak.networks.fast.unet import compute_directly  # MONAI takes its time
 
     for module in network.modules():
-        narrow(module)
+        compute_here(module)
         compute_directly(module)
     return found
 
