@@ -42,7 +42,13 @@ METHODS = {
     "barrier, sharp": lambda: rf.LogBarrier(300.0),
     "penalty": lambda: rf.Penalty(3.0),
     "linear penalty": lambda: rf.Penalty(3.0, power=1),
-    "lagrangian": lambda: rf.Lagrangian(initial=0.5, samples=5),
+    "lagrangian": lambda: rf.Lagrangian(initial=0.5, samples=9),
+    "lagrangian, shared": lambda: rf.Lagrangian(initial=0.5, shared=True),
+    "lagrangian, the same rows": lambda: rf.Lagrangian(initial=0.5, same_rows=True),
+    "relu": lambda: rf.ReLULagrangian(initial=0.5, samples=9),
+    "relu, shared": lambda: rf.ReLULagrangian(initial=0.5, shared=True),
+    "augmented": lambda: rf.AugmentedLagrangian(0.7, initial=0.5, samples=9),
+    "augmented, the same rows": lambda: rf.AugmentedLagrangian(0.7, initial=0.5, same_rows=True),
 }
 
 
@@ -58,13 +64,20 @@ def test_loss_gradient_and_duals_are_those_of_a_cpu(method: str, constraint: str
             return one.to(device) if one.dtype == torch.bool else one.to(device, dtype)
 
         value = there(numbers(5, 3)).requires_grad_()
-        fence, index = METHODS[method](), torch.arange(5, device=device)
+        fence, rows = METHODS[method](), torch.tensor([8, 3, 0, 5, 1], device=device)
+        index = rows if getattr(getattr(fence, "whose", None), "by_sample", False) else None
+        fence(a=bounds()[constraint](there, value), index=index)
+        fence.step()  # so that each multiplier is another one
         residual = bounds()[constraint](there, value)
         loss = fence(a=residual, index=index)
         (gradient,) = torch.autograd.grad(loss, value, create_graph=True)
-        assert gradient.requires_grad or method != "barrier"
+        assert gradient.requires_grad or method not in ("barrier", "augmented")
         (plain,) = torch.autograd.grad(fence(a=bounds()[constraint](there, value), index=index), value)
-        found.append([residual.f, loss, gradient, plain, fence.duals(a=residual, index=index)["a"]])
+        second = torch.zeros_like(value)
+        if gradient.requires_grad:
+            (curved,) = torch.autograd.grad(gradient.square().sum(), value, allow_unused=True)
+            second = second if curved is None else curved
+        found.append([residual.f, loss, gradient, plain, second, fence.duals(a=residual, index=index)["a"]])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one.detach().cpu().double(), other.detach(), rtol=2e-5, atol=1e-5)
 

@@ -70,7 +70,9 @@ def test_terms_that_follow_are_calls(method: str) -> None:
             if fence is called:
                 loss = fence(index=index, **residuals(leaf, index))
             else:
-                loss = fence.term(residuals(leaf, index), index)
+                found = residuals(leaf, index)
+                loss = fence.term(found, index)
+                fence.note(found, index)
                 fence.replayed()
             loss.backward()
             gradients.append(leaf.grad)
@@ -93,6 +95,7 @@ def test_trying_out_leaves_no_trace(method: str) -> None:
     saved = [one.clone() for one in fence.followed()]
     for other, rows in batches()[1:3]:
         fence.term(residuals(other, rows), rows)
+        fence.note(residuals(other, rows), rows)
     for one, value in zip(fence.followed(), saved, strict=True):
         one.copy_(value)
     fence.follow(None)

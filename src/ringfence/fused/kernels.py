@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: N803, SIM108 - Triton's kernels: constants in capitals, decided when they are compiled
-"""Residuals from values and bounds, and Σ φ(f) with φ'(f): a launch each."""
+"""Residuals from values and bounds, and Σ φ(f) with φ'(f), its multipliers looked up as well: a launch each."""
 
 import triton
 import triton.language as tl
@@ -109,3 +109,44 @@ def square(f, strength, total, slope, count, POINTER: tl.constexpr, BLOCK: tl.co
         sums += over * over
         tl.store(slope + place, 2.0 * gain * over, mask=there)
     tl.store(total, gain * tl.sum(sums, axis=0))
+
+
+@triton.jit
+def multiplied(
+    f, table, index, rho, total, slope, held, count, width,
+    RULE: tl.constexpr, INDEXED: tl.constexpr, RAGGED: tl.constexpr, POINTER: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Σ φ_λ(f), φ_λ'(f) and λ itself, by one program. RULE: 0 for λf, 1 for λ max(f, 0), 2 for the augmented one.
+
+    λ of entry p is that of row index[p // width] of the table, or over and over the table itself. RAGGED: f = -inf
+    costs nothing.
+    """
+    gain = tl.load(rho) if POINTER else rho
+    sums = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, count, BLOCK):
+        place = start + tl.arange(0, BLOCK)
+        there = place < count
+        z = tl.load(f + place, mask=there, other=0.0)
+        at = place % width
+        if INDEXED:
+            at = at + tl.load(index + place // width, mask=there, other=0) * width
+        one = tl.load(table + at, mask=there, other=0.0)
+        known = there
+        if RAGGED:
+            known = there & (z != float("-inf"))
+            z = tl.where(known, z, 0.0)
+        pull = one
+        value = one * z
+        if RULE == 1:
+            over = tl.where(z <= 0.0, 0.0, z)  # a NaN stays one
+            value = one * over
+            pull = tl.where(z > 0.0, one, 0.0)
+        if RULE == 2:
+            pull = one + gain * z
+            pull = tl.where(pull <= 0.0, 0.0, pull)
+            moved = pull - one
+            value = pull * z - moved * moved / (2.0 * gain)
+        sums += tl.where(known, value, 0.0)
+        tl.store(slope + place, tl.where(known, pull, 0.0), mask=there)
+        tl.store(held + place, one, mask=there)
+    tl.store(total, tl.sum(sums, axis=0))

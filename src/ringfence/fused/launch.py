@@ -54,6 +54,28 @@ def square(f: Tensor, strength: float | Tensor) -> tuple[Tensor, Tensor]:
     return _both("square", f, strength)
 
 
+RULES: Final = {"product": 0, "violation": 1, "augmented": 2}
+
+
+def multiplied(
+    f: Tensor, table: Tensor, index: Tensor | None, rule: str, rho: float | Tensor, ragged: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Σ φ_λ(f), φ_λ'(f) and each λ, of contiguous multipliers: the rows ``index``, or the table over and over.
+
+    See ``can_be_one``; where it is ragged, f = -inf costs nothing.
+    """
+    from ringfence.fused import kernels
+
+    f = f.detach().contiguous()
+    total, slope, held = f.new_empty(()), torch.empty_like(f), torch.empty_like(f)
+    width = table.numel() if index is None else table[0].numel()
+    kernels.multiplied[(1,)](
+        f, table, index, rho, total, slope, held, f.numel(), width,
+        RULE=RULES[rule], INDEXED=index is not None, RAGGED=ragged, POINTER=isinstance(rho, Tensor), BLOCK=BLOCK,
+    )  # fmt: skip
+    return total, slope, held
+
+
 def _both(kernel: str, f: Tensor, number: float | Tensor) -> tuple[Tensor, Tensor]:
     from ringfence.fused import kernels
 

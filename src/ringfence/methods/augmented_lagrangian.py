@@ -16,6 +16,7 @@ from ringfence.methods.base import Unpack
 from ringfence.methods.dual import DualMethod, DualOptions, Rates
 from ringfence.methods.multipliers import Multipliers, Shared
 from ringfence.methods.multipliers.exchange import reduced
+from ringfence.methods.multipliers.gathering import gathered_term
 from ringfence.methods.multipliers.kinds import INEQUALITY, Kind, climbed, inner
 from ringfence.methods.schedule import Schedule, Starts
 from ringfence.methods.summed import Phi, summed
@@ -96,6 +97,9 @@ class AugmentedLagrangian(DualMethod):
 
     def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
         store, rho = self._stores[name], self._schedule.read(name)
+        in_one = None if isinstance(store, Shared) else gathered_term(store, residual, index, "augmented", rho)
+        if in_one is not None:
+            return in_one
         v = self._measure(residual)
         multiplier = store.rows(v, index)
         if isinstance(store, Shared):

@@ -199,11 +199,14 @@ class Method(Admitting):
         return False
 
     def term(self, residuals: Mapping[str, Residual], index: Tensor | None = None) -> Tensor:
-        """The call's scalar, of residuals that a call has seen the like of; nothing is checked.
-
-        What multipliers must see of the residuals goes into the tensors that follow; ``replayed`` says that it did.
-        """
+        """The call's scalar, of residuals that a call has seen the like of; nothing is checked."""
         return self._loss(Call(dict(residuals), index))
+
+    def note(self, residuals: Mapping[str, Residual], index: Tensor | None = None) -> None:
+        """Put what multipliers must see of the residuals into the tensors that follow: nobody waits for it.
+
+        It belongs to ``term``, and may come at any time before the next; ``replayed`` says that both took place.
+        """
 
     def term_duals(self, residuals: Mapping[str, Residual], index: Tensor | None = None) -> dict[str, Tensor]:
         """``duals`` of residuals that somebody has looked at; nothing is checked."""
@@ -211,10 +214,10 @@ class Method(Admitting):
             return self._duals(Call(dict(residuals), index))
 
     def replayed(self) -> None:
-        """Say after each replay of a graph that recorded ``term``: what it saw counts towards the next step."""
+        """Say after each replay of a graph that recorded ``note``: what it saw counts towards the next step."""
 
     def followed(self) -> list[Tensor]:
-        """The tensors that ``term`` writes to, so that who tries it out can put back what was there."""
+        """The tensors that ``note`` writes to, so that who tries it out can put back what was there."""
         return []
 
     # What a concrete method says

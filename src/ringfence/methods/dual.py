@@ -21,6 +21,7 @@ from ringfence.methods.dual_state import DualState
 from ringfence.methods.multipliers import Multipliers, ranks
 from ringfence.methods.multipliers.ascent import OptimiserFactory, RowOptimiser, ascend
 from ringfence.methods.multipliers.exchange import several
+from ringfence.methods.multipliers.gathering import gathered_term
 from ringfence.methods.multipliers.kinds import EQUALITY, INEQUALITY, Kind
 from ringfence.methods.multipliers.whose import Whose
 from ringfence.numbers import not_negative, positive_number
@@ -173,7 +174,11 @@ class DualMethod(DualState):
 
     def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
         """Σ λ v, unless a method says otherwise."""
-        store, v = self._stores[name], self._measure(residual)
+        store = self._stores[name]
+        in_one = gathered_term(store, residual, index, "product")
+        if in_one is not None:
+            return in_one
+        v = self._measure(residual)
         return store.kind.product(store.rows(v, index), store.measured(v, residual)[0])
 
     _falls = True
@@ -194,12 +199,10 @@ class DualMethod(DualState):
         self._followed = [tensor for tensors in found for tensor in tensors or ()]
         return True
 
-    def term(self, residuals: Mapping[str, Residual], index: Tensor | None = None) -> Tensor:
-        """See ``Method.term``."""
-        call = Call(dict(residuals), index)
-        loss = self._loss(call)
-        self._show({name: one.judged for name, one in call.residuals.items()}, index)
-        return loss
+    def note(self, residuals: Mapping[str, Residual], index: Tensor | None = None) -> None:
+        """See ``Method.note``."""
+        with torch.no_grad():
+            self._show({name: one.judged for name, one in residuals.items()}, index)
 
     def replayed(self) -> None:
         """See ``Method.replayed``."""

@@ -11,6 +11,7 @@ from torch import distributed as dist
 from ringfence.methods.base import Unpack
 from ringfence.methods.dual import DualMethod, DualOptions, Rates
 from ringfence.methods.multipliers.exchange import reduced, several
+from ringfence.methods.multipliers.gathering import gathered_term
 from ringfence.methods.multipliers.kinds import INEQUALITY, Kind
 from ringfence.numbers import not_negative
 from ringfence.residuals import Residual
@@ -74,6 +75,10 @@ class ReLULagrangian(DualMethod):
         violation = torch.relu(residual.f)  # 0 also where f = -inf, nothing constrained
         return violation.sum(dim=-1) if residual.equality else violation
 
+    def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
+        in_one = gathered_term(self._stores[name], residual, index, "violation")
+        return super()._total(name, residual, index) if in_one is None else in_one
+
     def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
         multiplier = self._stores[name].rows(residual.f[..., 0] if residual.equality else residual.f, index)
         return (multiplier.unsqueeze(-1) if residual.equality else multiplier) * (residual.f > 0)
@@ -90,8 +95,10 @@ class ReLULagrangian(DualMethod):
             self._dual_step()
             self._waited = 0
             self.interval += self.growth
-        else:
+        elif self._waited + 1 >= self.interval:  # what counts is what the last of these calls will see
             self._forget()
+        else:
+            self._overflowed = False
 
     def _numbers(self) -> dict[str, float]:
         return super()._numbers() | {"interval": float(self.interval), "waited": float(self._waited)}

@@ -58,8 +58,9 @@ class Stand:
     def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
         Stand.replays += 1
         self.network.zero_grad()
-        loss, told = self.losses(batch)
+        loss, rest = self.losses(batch)
         loss.backward()
+        told = rest()
         self.gradients = [one.grad for one in self.network.parameters()]
         if self.optimiser is not None:
             self.optimiser.step()

@@ -110,6 +110,11 @@ class Indexed(Multipliers):
         rows = self._table.index_select(0, _given(index))
         return rows if rows.dtype == v.dtype else rows.to(v.dtype)
 
+    def table(self, index: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Those of ``index``."""
+        assert self._table is not None  # noqa: S101
+        return self._table, _given(index)
+
     def see(self, v: Tensor, residual: Residual, index: Tensor | None, sound: bool | Tensor) -> None:
         """Put the call's v in place of what was seen of these data points before."""
         index = _given(index)

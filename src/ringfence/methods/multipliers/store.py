@@ -78,6 +78,10 @@ class Multipliers(ABC):
     def rows(self, v: Tensor, index: Tensor | None) -> Tensor:
         """λ for the rows of a call, broadcasting against ``measured``."""
 
+    def table(self, index: Tensor | None) -> tuple[Tensor, Tensor | None] | None:
+        """λ with the row of each of the call's, or λ over and over for all of them; None where it is elsewhere."""
+        return None
+
     def measured(self, v: Tensor, residual: Residual) -> tuple[Tensor, Tensor | float | None]:
         """v as λ sees it; where it is shared a sum, and of how many."""
         return v, None
@@ -172,6 +176,10 @@ class Kept(Multipliers):
     def put(self, value: Tensor) -> None:
         """Replace λ."""
         self._value = value
+
+    def table(self, index: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The same for every row."""
+        return self.value, None
 
     def rows(self, v: Tensor, index: Tensor | None) -> Tensor:
         """All of them."""

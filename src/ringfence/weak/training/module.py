@@ -42,7 +42,7 @@ from ringfence.weak.training.divergence import (
     largest_weight,
 )
 from ringfence.weak.training.flip_averaging import flip_averaged
-from ringfence.weak.training.gpu.recording import Recording, told
+from ringfence.weak.training.gpu.recording import Recording, rest_of
 from ringfence.weak.training.gpu.steps import record_steps, take_numbers
 from ringfence.weak.training.loading.data import Batch
 from ringfence.weak.training.measures import MEASURES
@@ -368,8 +368,8 @@ class WeakSegmentation(pl.LightningModule):
         logits = self(batch["image"])
         return logits, {} if self.fence is None else self.measure(region_of(logits, batch), batch)
 
-    def recorded(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """A step's loss as a CUDA graph records it, and what is told of it: cross-entropy, and all residuals."""
+    def recorded(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Callable[[], Tensor]]:
+        """A step's loss as a CUDA graph records it; and what nobody waits for: noting residuals, telling them."""
         beside = self.recording.beside
         made = self.made(batch, beside)
         logits, residuals, term = self(made["image"]), {}, None
@@ -380,7 +380,7 @@ class WeakSegmentation(pl.LightningModule):
         supervised = self._supervised_loss(logits, made, WHOLE)
         beside.join()
         loss = supervised if term is None else supervised + term
-        return loss, told(loss, supervised, residuals)
+        return loss, rest_of(self.fence, residuals, made.get("index"), loss, supervised)
 
     def configure_optimizers(self) -> Any:
         """What the Trainer asks for: the optimiser, and its schedule if there is one."""

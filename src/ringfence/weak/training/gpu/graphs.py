@@ -14,8 +14,8 @@ from ringfence.garbage import not_collected
 from ringfence.weak.networks.fast.branches import Branch, gradients_beside
 from ringfence.weak.training.gpu.optimiser import InGraph
 
-Losses: TypeAlias = Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]
-"""From a batch to its loss, and to a tensor of all that is told of the step."""
+Losses: TypeAlias = Callable[[Mapping[str, Tensor]], tuple[Tensor, Callable[[], Tensor]]]
+"""From a batch to its loss, and to what is left to do of the step: it ends with a tensor of all that is told."""
 
 WARM = 3
 """Steps before the one that is recorded: kernels are compiled, libraries choose, optimisers make their state."""
@@ -57,7 +57,7 @@ class Graphed:
         self._cast = partial(torch.autocast, "cuda", dtype=dtype, enabled=dtype is not None, cache_enabled=False)
         kept = [*network.parameters(), *network.buffers(), *touched]
         saved = [tensor.detach().clone() for tensor in kept]
-        self._graph, branch = torch.cuda.CUDAGraph(), Branch()
+        self._graph, branch, self._aside = torch.cuda.CUDAGraph(), Branch(), Branch()
         self._branch: Branch | None = branch
         side = torch.cuda.Stream()
         # an event of a training before, let go of here, would break the graph
@@ -81,9 +81,12 @@ class Graphed:
         for weight in self._network.parameters():
             weight.grad = None
         with self._cast():
-            loss, told = self._losses(self._given)
+            loss, rest = self._losses(self._given)
+            with self._aside():  # it holds all that it reads until this step ends
+                told = rest()
         with gradients_beside(self._network, self._branch):
             loss.backward()
+        self._aside.join()
         if self._optimiser is not None:
             self._optimiser.step()
         return told.detach()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
+from ringfence.methods import Method
 from ringfence.residuals import Residual
 from ringfence.weak.networks.fast.branches import IN_LINE, Inline
 from ringfence.weak.tasks.windows import PIXELS
@@ -68,7 +69,7 @@ class Recording:
 
         Args:
             network: what is trained.
-            losses: from a batch to its loss, and to what ``told`` made of it.
+            losses: from a batch to its loss, and to what ``rest_of`` leaves to do.
             samples: batches of each size to come.
             like: residuals of each of them.
             dtype: what autocast computes in, or None where there is no autocast.
@@ -107,14 +108,29 @@ class Recording:
             weight.grad = gradient
 
 
-def told(loss: Tensor, supervised: Tensor, residuals: Mapping[str, Residual]) -> Tensor:
-    """Both losses and all residuals in one tensor: one copy keeps them."""
-    parts = [loss.reshape(1), supervised.reshape(1), *(one.f.reshape(-1) for one in residuals.values())]
-    return torch.cat([part.detach().float() for part in parts])
+def rest_of(
+    fence: Method | None,
+    residuals: Mapping[str, Residual],
+    index: Tensor | None,
+    loss: Tensor,
+    supervised: Tensor,
+) -> Callable[[], Tensor]:
+    """What a step leaves to do that no gradient waits for: the fence notes the residuals, and they are told.
+
+    Both losses and all residuals are told in one tensor: one copy keeps them.
+    """
+
+    def rest() -> Tensor:
+        if fence is not None:
+            fence.note(residuals, index)
+        parts = [loss.reshape(1), supervised.reshape(1), *(one.f.reshape(-1) for one in residuals.values())]
+        return torch.cat([part.detach().float() for part in parts])
+
+    return rest
 
 
 def _read(values: Tensor, like: Mapping[str, Residual]) -> Replayed:
-    """What ``told`` made one tensor of."""
+    """What ``rest_of`` made one tensor of."""
     sizes = [math.prod(one.f.shape) for one in like.values()]
     both, *rest = values.split([2, *sizes])
     residuals = {

@@ -1,0 +1,49 @@
+"""Σ φ_λ(f) on a GPU by one kernel, which looks multipliers up as well: what a few hundred take is launches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ringfence.fused.launch import can_be_one, multiplied
+from ringfence.methods.multipliers.kinds import INEQUALITY, climbed
+from ringfence.methods.multipliers.store import Multipliers
+from ringfence.methods.summed import Phi, summed
+from ringfence.residuals import Residual
+
+Rule: TypeAlias = Literal["product", "violation", "augmented"]
+"""λ f, or λ max(f, 0), or (max(0, λ + ρ f)² - λ²) / 2ρ."""
+
+
+def gathered_term(
+    store: Multipliers, residual: Residual, index: Tensor | None, rule: Rule, rho: float | Tensor = 1.0
+) -> Tensor | None:
+    """Σ φ_λ(f) over what is constrained, differentiable in f; None where one kernel will not do.
+
+    Args:
+        store: whose multipliers.
+        residual: of an inequality.
+        index: which data points its rows are, where multipliers go by them.
+        rule: what φ is.
+        rho: ρ, where the rule has one.
+    """
+    if store.kind is not INEQUALITY or residual.equality or not can_be_one(residual.f):
+        return None
+    found = store.table(index)
+    if found is None or found[0].dtype is not torch.float32 or not found[0].is_contiguous():
+        return None
+    total, slope, multiplier = multiplied(residual.f, *found, rule, rho, residual.ragged)
+
+    def differentiable(f: Tensor) -> Tensor:
+        """The slope once more, for gradients of gradients: of these rules only one has any."""
+        if rule != "augmented":
+            return slope
+        one = replace(residual, f=f)
+        pushed = torch.relu(climbed(multiplier, one.filled(0.0), rho))
+        return torch.where(one.present, pushed, 0.0) if one.ragged else pushed
+
+    phi = Phi(lambda f: total, differentiable, lambda f: (total, slope), held=multiplier)
+    return summed(phi, residual.f, many=0)
