@@ -90,11 +90,13 @@ class FenceCallback(_Callback):
         self._judged = False
         self._fed_in_training: set[str] = set()
         self._stepped: int | None = None  # epochs whose step was taken; None until training begins
+        self._known: list[Method] | None = None  # the fences, while an epoch lasts
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Refuse a module that has nothing to step, or nothing to judge feasibility by."""
         if stage != "fit":
             return
+        self._known = None
         if trainer.current_epoch == 0:
             self._begin()  # perhaps another run with the same callback; a resumed one loads its state after this
         if not _fences(pl_module) and not _monitors(pl_module):
@@ -114,8 +116,8 @@ class FenceCallback(_Callback):
             monitor.clear()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """No monitor has judged this epoch yet."""
-        self._feasible = None
+        """No monitor has judged this epoch yet; and fences may be others than in the last one."""
+        self._feasible = self._known = None
 
     def _catch_up(self, trainer: Any, pl_module: Any) -> None:
         """Take a step that the checkpoint was too early for: after an epoch's last batch, and before its end."""
@@ -154,9 +156,10 @@ class FenceCallback(_Callback):
         if self.every == "step" and trainer.global_step > self._steps_before:
             self._step(pl_module)
 
-    @staticmethod
-    def _step(pl_module: Any) -> None:
-        for fence in _fences(pl_module).values():
+    def _step(self, pl_module: Any) -> None:
+        if self._known is None:  # looking for them takes longer than a step of theirs
+            self._known = list(_fences(pl_module).values())
+        for fence in self._known:
             fence.step()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
