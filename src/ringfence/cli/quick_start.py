@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 import threading
@@ -64,6 +65,7 @@ def quick_start(device: str, what: str, *, compiles: bool = False) -> Iterator[N
         import_lightning(what, compiles=compiles)
         import_monai(what)
         yield
+    gc.freeze()  # it stays: from now on the collector need not look at it
     if waking:
         waking.join()
 

@@ -220,13 +220,15 @@ def test_an_interrupted_run_goes_on_with_any_optimiser_and_schedule(
 def test_a_checkpoint_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keeper, file = training.WholeCheckpoints(), tmp_path / "last.ckpt"
     keeper.save_checkpoint({"epoch": 1}, file)
+    keeper.teardown()
 
     def interrupted(number: int) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(files.os, "fsync", interrupted)
+    keeper.save_checkpoint({"epoch": 2}, file)
     with pytest.raises(KeyboardInterrupt):
-        keeper.save_checkpoint({"epoch": 2}, file)
+        keeper.teardown()
     assert torch.load(file, weights_only=True) == {"epoch": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["last.ckpt"]
 

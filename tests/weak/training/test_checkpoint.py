@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import torch
 from rich.console import Console
 
 from ringfence.weak import SyntheticSettings, disc_task, from_preset
+from ringfence.weak.training.checkpoints import checkpoint
+from ringfence.weak.training.checkpoints.checkpoint import WholeCheckpoints
 from ringfence.weak.training.fit import fit
 from ringfence.weak.training.module import WeakSegmentation
 from ringfence.weak.training.progress import ProgressBars
@@ -191,3 +194,44 @@ def test_a_schedule_s_state_is_checked(tmp_path: Path) -> None:
         torch.save(tree | {"lr_schedulers": [tree["lr_schedulers"][0] | changes]}, tmp_path / "last.ckpt")
         with pytest.raises(ValueError, match="last.ckpt is damaged .lr_schedulers"):
             trained(tmp_path, longer)
+
+
+def test_what_is_written_while_training_goes_on_is_what_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper, file, go_on, write = (
+        WholeCheckpoints(),
+        tmp_path / "last.ckpt",
+        threading.Event(),
+        checkpoint.write_bytes,
+    )
+
+    def written_late(path: Path, content: memoryview) -> None:
+        assert go_on.wait(60.0)
+        write(path, content)
+
+    monkeypatch.setattr(checkpoint, "write_bytes", written_late)
+    weight, rows = torch.arange(6.0).view(2, 3), [{"epoch": 1.0}]
+    keeper.save_checkpoint({"state": {"a": weight, "b": weight[:1]}, "rows": rows, "n": torch.tensor(3)}, file)
+    weight.fill_(7.0)
+    rows[0]["epoch"] = 2.0
+    rows.append({"epoch": 3.0})
+    go_on.set()
+    keeper.teardown()
+    found = torch.load(file, weights_only=True)
+    assert found["rows"] == [{"epoch": 1.0}]
+    assert torch.equal(found["state"]["a"], torch.arange(6.0).view(2, 3))
+    assert torch.equal(found["state"]["b"], torch.arange(3.0).view(1, 3))
+    assert int(found["n"]) == 3
+
+
+def test_an_error_of_a_checkpoint_comes_with_the_next_or_at_the_end(tmp_path: Path) -> None:
+    keeper, file = WholeCheckpoints(), tmp_path / "a file" / "last.ckpt"
+    file.parent.write_text("in the way")
+    keeper.save_checkpoint({"epoch": 1}, file)
+    with pytest.raises(OSError, match=r"last.ckpt cannot be written: it would be inside a file"):
+        keeper.save_checkpoint({"epoch": 2}, file)
+    keeper.save_checkpoint({"epoch": 3}, file)
+    with pytest.raises(OSError, match=r"last.ckpt cannot be written"):
+        keeper.teardown()
+    keeper.teardown()

@@ -35,15 +35,21 @@ def gathered_term(
     found = store.table(index)
     if found is None or found[0].dtype is not torch.float32 or not found[0].is_contiguous():
         return None
-    total, slope, multiplier = multiplied(residual.f, *found, rule, rho, residual.ragged)
+    table, rows = found
+    kept: list[Tensor] = []  # not the sum: autograd's node would keep what keeps the node
+
+    def both(f: Tensor) -> tuple[Tensor, Tensor]:
+        total, slope, multiplier = multiplied(f, table, rows, rule, rho, residual.ragged)
+        kept[:] = slope, multiplier
+        return total, slope
 
     def differentiable(f: Tensor) -> Tensor:
         """The slope once more, for gradients of gradients: of these rules only one has any."""
+        slope, multiplier = kept
         if rule != "augmented":
             return slope
         one = replace(residual, f=f)
         pushed = torch.relu(climbed(multiplier, one.filled(0.0), rho))
         return torch.where(one.present, pushed, 0.0) if one.ragged else pushed
 
-    phi = Phi(lambda f: total, differentiable, lambda f: (total, slope), held=multiplier)
-    return summed(phi, residual.f, many=0)
+    return summed(Phi(lambda f: both(f)[0], differentiable, both), residual.f, many=0)

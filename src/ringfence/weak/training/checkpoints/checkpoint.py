@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,9 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
+from ringfence.fetching import fetched
 from ringfence.files import write_bytes
 from ringfence.hints import first_line, shown
 from ringfence.lightning import FenceCallback
@@ -48,12 +51,28 @@ class WholeCheckpoints(TorchCheckpointIO):
     ) -> None:
         super().__init__()
         self.module, self._say = module, say
+        self._writing: Future[None] | None = None
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Write beside it, then rename."""
-        packed = io.BytesIO()
-        torch.save(checkpoint, packed)
-        write_bytes(Path(path), packed.getbuffer())
+        """Write beside it, then rename, while training goes on: what is written is as it is now.
+
+        An error of one comes with the next, or at the end.
+        """
+        self.teardown()
+        leaves, structure = tree_flatten(checkpoint)
+        tensors = [one.detach() for one in leaves if isinstance(one, Tensor)]
+        # from a GPU in one copy, which is a copy of its own; on a CPU the next step writes where these are
+        brought = iter(fetched(*(one.clone() if one.is_cpu else one for one in tensors)))
+        now = tree_unflatten([next(brought) if isinstance(one, Tensor) else one for one in leaves], structure)
+        thread = ThreadPoolExecutor(1, "checkpoint")
+        self._writing = thread.submit(_write, now, Path(path))
+        thread.shutdown(wait=False)  # when it has written
+
+    def teardown(self) -> None:
+        """Wait until all is written; Lightning calls it at the end."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
@@ -61,6 +80,17 @@ class WholeCheckpoints(TorchCheckpointIO):
         """What the file says, if it can be gone on from."""
         assert self.module is not None  # noqa: S101 - see above
         return read_checkpoint(Path(path), self.module, self._say)
+
+
+def _write(checkpoint: dict[str, Any], path: Path) -> None:
+    packed = io.BytesIO()
+    torch.save(tree_map_only(Tensor, _by_itself, checkpoint), packed)
+    write_bytes(path, packed.getbuffer())
+
+
+def _by_itself(tensor: Tensor) -> Tensor:
+    """A tensor that shares its memory with no other: those that do can only be saved if they are of one dtype."""
+    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
 
 def read_checkpoint(
