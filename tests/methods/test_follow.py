@@ -21,6 +21,7 @@ MAKERS: dict[str, Callable[[], Method]] = {
     "Lagrangian": lambda: rf.Lagrangian(0.3, initial=0.5, samples=ROWS),
     "Lagrangian, shared": lambda: rf.Lagrangian(0.3, initial=0.5, shared=True),
     "ReLU": lambda: rf.ReLULagrangian(0.3, initial=0.5, samples=ROWS),
+    "ReLU, shared": lambda: rf.ReLULagrangian(0.3, initial=0.5, shared=True),
     "ReLU, at intervals": lambda: rf.ReLULagrangian(0.3, 2, 1, initial=0.5, shared=True),
     "augmented": lambda: rf.AugmentedLagrangian(0.5, 2.0, initial=0.5, samples=ROWS, weights={"b": 3.0}),
 }
@@ -28,7 +29,7 @@ MAKERS: dict[str, Callable[[], Method]] = {
 
 def residuals(x: Tensor, index: Tensor) -> dict[str, rf.Residual]:
     """One-sided, two-sided with rows that come and go, and an equality."""
-    mask = ((index[:, None] + torch.arange(2)) % 3 > 0).expand_as(x)
+    mask = ((index[:, None] + torch.arange(2, device=x.device)) % 3 > 0).expand_as(x)
     return {
         "a": rf.at_most(x[:, 0], 0.2),
         "b": rf.between(x, -0.5, 0.5, mask=mask),
@@ -52,31 +53,33 @@ def same_state(fence: Method, expected: dict[str, Tensor]) -> None:
     assert found.keys() == expected.keys()
     for name, one in expected.items():
         if isinstance(one, Tensor):
-            torch.testing.assert_close(*torch.broadcast_tensors(found[name], one), msg=name)
+            torch.testing.assert_close(*torch.broadcast_tensors(found[name].cpu(), one), msg=name)
 
 
 @pytest.mark.filterwarnings("ignore:.*shared=True.*several calls")
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("method", MAKERS)
-def test_terms_that_follow_are_calls(method: str) -> None:
-    called, followed = MAKERS[method](), MAKERS[method]()
-    x, index = batches()[0]
+def test_terms_that_follow_are_calls(method: str, device: str) -> None:
+    called, followed, there = MAKERS[method](), MAKERS[method](), torch.device(device)
+    x, index = (one.to(there) for one in batches()[0])
     with torch.no_grad():
         followed(index=index, **residuals(x, index))
-    assert followed.follow(HERE)
+    assert followed.follow(there)
     for place, (x, index) in enumerate(batches()):
         gradients = []
         for fence in (called, followed):
-            leaf = x.clone().requires_grad_()
+            rows = index if fence is called else index.to(there)
+            leaf = x.clone().to(rows.device).requires_grad_()
+            found = residuals(leaf, rows)
             if fence is called:
-                loss = fence(index=index, **residuals(leaf, index))
+                loss = fence(index=rows, **found)
             else:
-                found = residuals(leaf, index)
-                loss = fence.term(found, index)
-                fence.note(found, index)
+                loss = fence.term(found, rows)
+                fence.note(found, rows)
                 fence.replayed()
             loss.backward()
             gradients.append(leaf.grad)
-        torch.testing.assert_close(gradients[1], gradients[0])
+        torch.testing.assert_close(gradients[1].cpu(), gradients[0])
         if place % 2:
             called.step()
             followed.step()
@@ -100,6 +103,25 @@ def test_trying_out_leaves_no_trace(method: str) -> None:
         one.copy_(value)
     fence.follow(None)
     same_state(fence, before)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("method", ["Lagrangian", "ReLU", "augmented"])
+def test_a_data_point_in_several_rows_counts_with_their_mean(method: str, device: str) -> None:
+    x, index = batches()[0]
+    rows = torch.tensor([4, 1, 4], device=device)
+    called, followed = MAKERS[method](), MAKERS[method]()
+    called(index=rows.cpu(), **residuals(x.requires_grad_(), rows.cpu()))
+    there = residuals(x.detach().to(device), rows)
+    with torch.no_grad():
+        followed(index=rows, **there)
+    assert followed.follow(torch.device(device))
+    followed.note(there, rows)
+    followed.replayed()
+    called.step()
+    followed.step()
+    for name, one in called.multipliers.items():
+        torch.testing.assert_close(followed.multipliers[name].cpu(), one)
 
 
 def test_tables_that_grow_cannot_be_followed() -> None:

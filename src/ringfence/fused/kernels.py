@@ -150,3 +150,52 @@ def multiplied(
         tl.store(slope + place, tl.where(known, pull, 0.0), mask=there)
         tl.store(held + place, one, mask=there)
     tl.store(total, tl.sum(sums, axis=0))
+
+
+@triton.jit
+def seen(f, place, there, VIOLATION: tl.constexpr, RAGGED: tl.constexpr):
+    """f, or max(f, 0), of these places, and where it is constrained; 0 elsewhere."""
+    z = tl.load(f + place, mask=there, other=0.0)
+    known = there
+    if RAGGED:
+        known = there & (z != float("-inf"))
+    if VIOLATION:
+        z = tl.where(z <= 0.0, 0.0, z)  # a NaN stays one
+    return tl.where(known, z, 0.0), known
+
+
+@triton.jit
+def note_rows(
+    f, index, sums, counts, rows, width,
+    VIOLATION: tl.constexpr, RAGGED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Σ v and how many, of all rows of the data point that row r is: by its program, in place of what was there."""
+    mine = tl.load(index + tl.program_id(0))
+    column = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    number = tl.zeros((BLOCK,), tl.float32)
+    for row in range(rows):
+        there = (column < width) & (tl.load(index + row) == mine)
+        v, known = seen(f, row * width + column, there, VIOLATION, RAGGED)
+        total += v
+        number += known.to(tl.float32)
+    tl.store(sums + mine * width + column, total, mask=column < width)
+    tl.store(counts + mine * width + column, number, mask=column < width)
+
+
+@triton.jit
+def note_all(
+    f, sums, counts, count,
+    SIDES: tl.constexpr, VIOLATION: tl.constexpr, RAGGED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Add Σ v, and how many, in float64; of each of the two sides, which take turns."""
+    for side in tl.static_range(SIDES):
+        total = tl.zeros((BLOCK,), tl.float64)
+        number = tl.zeros((BLOCK,), tl.float64)
+        for start in range(0, count, BLOCK):
+            place = start + tl.arange(0, BLOCK)
+            v, known = seen(f, place, (place < count) & (place % SIDES == side), VIOLATION, RAGGED)
+            total += v.to(tl.float64)
+            number += known.to(tl.float64)
+        tl.store(sums + side, tl.load(sums + side) + tl.sum(total, axis=0))
+        tl.store(counts + side, tl.load(counts + side) + tl.sum(number, axis=0))

@@ -76,6 +76,28 @@ def multiplied(
     return total, slope, held
 
 
+def note_rows(f: Tensor, index: Tensor, sums: Tensor, counts: Tensor, *, violation: bool, ragged: bool) -> None:
+    """Put Σ v and how many of each data point in place of what was there, v being f or max(f, 0); see above."""
+    from ringfence.fused import kernels
+
+    f = f.detach().contiguous()
+    width = f[0].numel()
+    kernels.note_rows[(len(index),)](
+        f, index, sums, counts, len(index), width,
+        VIOLATION=violation, RAGGED=ragged, BLOCK=max(16, 1 << (width - 1).bit_length()),
+    )  # fmt: skip
+
+
+def note_all(f: Tensor, sums: Tensor, counts: Tensor, *, violation: bool, ragged: bool) -> None:
+    """Add Σ v over all of f, and how many, to what was there; of each of two sides if there are two."""
+    from ringfence.fused import kernels
+
+    kernels.note_all[(1,)](
+        f.detach().contiguous(), sums, counts, f.numel(),
+        SIDES=sums.numel(), VIOLATION=violation, RAGGED=ragged, BLOCK=BLOCK,
+    )  # fmt: skip
+
+
 def _both(kernel: str, f: Tensor, number: float | Tensor) -> tuple[Tensor, Tensor]:
     from ringfence.fused import kernels
 

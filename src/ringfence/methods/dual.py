@@ -21,7 +21,7 @@ from ringfence.methods.dual_state import DualState
 from ringfence.methods.multipliers import Multipliers, ranks
 from ringfence.methods.multipliers.ascent import OptimiserFactory, RowOptimiser, ascend
 from ringfence.methods.multipliers.exchange import several
-from ringfence.methods.multipliers.gathering import gathered_term
+from ringfence.methods.multipliers.gathering import gathered_term, noted
 from ringfence.methods.multipliers.kinds import EQUALITY, INEQUALITY, Kind
 from ringfence.methods.multipliers.whose import Whose
 from ringfence.numbers import not_negative, positive_number
@@ -112,7 +112,7 @@ class DualMethod(DualState):
         self._dual_lr = None if dual_lr is None else ByName("dual_lr", dual_lr, not_negative)
         self._highest: ByName[float] = ByName("max_multiplier", max_multiplier, _cap)
         self.restart = restart
-        self._followed: list[Tensor] | None = None
+        self._followed: dict[str, list[Tensor]] | None = None
         first: ByName[float] = ByName("initial", initial, not_negative)
         first.require_at_most(self._highest)
         super().__init__(
@@ -182,7 +182,7 @@ class DualMethod(DualState):
         return store.kind.product(store.rows(v, index), store.measured(v, residual)[0])
 
     _falls = True
-    """Whether a satisfied constraint lowers its multiplier."""
+    """Whether a satisfied constraint lowers its multiplier: v is f, and not the violation alone."""
 
     # What a CUDA graph can record
 
@@ -193,16 +193,25 @@ class DualMethod(DualState):
         self._followed = None
         if device is None or not self._stores or several(self._process_group):
             return False
-        found = [store.follow() for store in self._stores.values()]
-        if any(one is None for one in found):
+        found = {name: store.follow() for name, store in self._stores.items()}
+        known = {name: tensors for name, tensors in found.items() if tensors is not None}
+        if len(known) < len(found):
             return self.follow(None)
-        self._followed = [tensor for tensors in found for tensor in tensors or ()]
+        self._followed = known
         return True
 
     def note(self, residuals: Mapping[str, Residual], index: Tensor | None = None) -> None:
         """See ``Method.note``."""
+        judged = {name: one.judged for name, one in residuals.items()}
+        tables = self._followed or {}
+        rest = {
+            name: one
+            for name, one in judged.items()
+            if name not in tables
+            or not noted(self._stores[name], tables[name], one, index, violation=not self._falls)
+        }
         with torch.no_grad():
-            self._show({name: one.judged for name, one in residuals.items()}, index)
+            self._show(rest, index)
 
     def replayed(self) -> None:
         """See ``Method.replayed``."""
@@ -211,7 +220,7 @@ class DualMethod(DualState):
 
     def followed(self) -> list[Tensor]:
         """Sums and counts of what was seen."""
-        return list(self._followed or ())
+        return [tensor for tensors in (self._followed or {}).values() for tensor in tensors]
 
     # The dual step
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from ringfence.checks import Check, batched
+from ringfence.fetching import fetched
 from ringfence.methods.admission import Call
 from ringfence.methods.base import Method, Options, Unpack
 from ringfence.methods.by_name import ByName
@@ -21,6 +22,7 @@ from ringfence.methods.multipliers.ascent import OptimiserFactory, RowOptimiser
 from ringfence.methods.multipliers.exchange import place, reduced
 from ringfence.methods.multipliers.kinds import INEQUALITY, Kind, kind_of
 from ringfence.methods.multipliers.shards import fetch, own_rows, whole_tables
+from ringfence.methods.multipliers.store import tally
 from ringfence.methods.multipliers.whose import MultiplierView, Whose, unfit
 from ringfence.residuals import Constraint, Residual
 
@@ -84,21 +86,17 @@ class DualState(Method):
 
         Of sharded multipliers over all ranks, which take part together.
         """
+        stores = dict(sorted(self._stores.items()))
+        tallies = fetched(*(tally(*store.used()) for store in stores.values()))  # a GPU is waited for once
         summary = {}
-        for name, store in sorted(self._stores.items()):
-            used = store.used().abs()
+        for (name, store), found in zip(stores.items(), tallies, strict=True):
+            total, count, largest = found.tolist()
             if isinstance(store, Sharded):
-                mine = [used.sum(dtype=torch.float64).item(), float(used.numel())]
-                total, count = reduced(mine, dist.ReduceOp.SUM, self._process_group)
-                largest = reduced(
-                    [used.max().item() if used.numel() else 0.0], dist.ReduceOp.MAX, self._process_group
-                )
-                if count:
-                    summary[f"mean_multiplier/{name}"] = total / count
-                    summary[f"max_multiplier/{name}"] = largest[0]
-            elif used.numel():
-                mean, most = torch.stack([used.mean(), used.max()]).tolist()  # a GPU is waited for once
-                summary[f"mean_multiplier/{name}"], summary[f"max_multiplier/{name}"] = mean, most
+                total, count = reduced([total, count], dist.ReduceOp.SUM, self._process_group)
+                (largest,) = reduced([largest], dist.ReduceOp.MAX, self._process_group)
+            if count:
+                summary[f"mean_multiplier/{name}"] = total / count
+                summary[f"max_multiplier/{name}"] = largest
         return summary
 
     # What methods say

@@ -1,15 +1,17 @@
-"""Σ φ_λ(f) on a GPU by one kernel, which looks multipliers up as well: what a few hundred take is launches."""
+"""Multipliers on a GPU by one kernel, Σ φ_λ(f), or what they see by one: what a few hundred take is launches."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from ringfence.fused.launch import can_be_one, multiplied
+from ringfence.fused.launch import can_be_one, multiplied, note_all, note_rows
 from ringfence.methods.multipliers.kinds import INEQUALITY, climbed
+from ringfence.methods.multipliers.shared import Shared
 from ringfence.methods.multipliers.store import Multipliers
 from ringfence.methods.summed import Phi, summed
 from ringfence.residuals import Residual
@@ -53,3 +55,27 @@ def gathered_term(
         return torch.where(one.present, pushed, 0.0) if one.ragged else pushed
 
     return summed(Phi(lambda f: both(f)[0], differentiable, both), residual.f, many=0)
+
+
+def noted(
+    store: Multipliers, tables: Sequence[Tensor], residual: Residual, index: Tensor | None, *, violation: bool
+) -> bool:
+    """Have multipliers see a residual, or its violation; False where one kernel will not do.
+
+    Args:
+        store: whose, while it follows.
+        tables: what it then writes to: sums, and of how many they are.
+        residual: of an inequality.
+        index: which data points its rows are, where multipliers go by them.
+        violation: whether max(f, 0) is seen, not f.
+    """
+    if store.kind is not INEQUALITY or residual.equality or not can_be_one(residual.f):
+        return False
+    sums, counts = tables
+    if isinstance(store, Shared):
+        note_all(residual.f, sums, counts, violation=violation, ragged=residual.ragged)
+    elif index is not None and sums.dtype is torch.float32 and sums.is_contiguous() and counts.is_contiguous():
+        note_rows(residual.f, index, sums, counts, violation=violation, ragged=residual.ragged)
+    else:
+        return False
+    return True

@@ -272,18 +272,17 @@ class Indexed(Multipliers):
         """Drop what was seen."""
         self._last = self._news = None
         if self._seen and self._sum is not None and self._count is not None:
-            rows = torch.cat(self._seen)
-            self._sum.index_fill_(0, rows, 0.0)
-            self._count.index_fill_(0, rows, 0.0)
+            rows = slice(None) if self._many >= len(self._sum) else torch.cat(self._seen)
+            self._sum[rows] = self._count[rows] = 0.0
         self._seen, self._many = [], 0
 
-    def used(self) -> Tensor:
+    def used(self) -> tuple[Tensor, Tensor | None]:
         """Those of data points that had a dual step; without padding."""
         if self._met is None:
-            return self.value.reshape(-1)
+            return self.value, None
         met = lengthened(self._met, self._rows)[: self._rows]
         met = met.expand(self.kind.residual_shape(self.value.shape))
-        return self.value[met[..., 0] if met.ndim > self.value.ndim else met]
+        return self.value, met[..., 0] if met.ndim > self.value.ndim else met
 
     # Between ranks: the rows that were seen, or, where most were, whole tables
 

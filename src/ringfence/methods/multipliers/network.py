@@ -153,9 +153,9 @@ class Network(Multipliers):
         self._gradients = self._violation = None
         self._count = 0.0
 
-    def used(self) -> Tensor:
+    def used(self) -> tuple[Tensor, None]:
         """Its answers in the last call."""
-        return self.value[:0] if self._latest is None else self._latest
+        return (self.value[:0] if self._latest is None else self._latest), None
 
     def sums(self) -> list[Tensor]:
         """Gradients, of how many entries they are, and how far those are violated."""

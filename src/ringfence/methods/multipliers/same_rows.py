@@ -119,9 +119,9 @@ class SameRows(Kept):
         """Drop the last call."""
         self._v = self._count = self._version = None
 
-    def used(self) -> Tensor:
+    def used(self) -> tuple[Tensor, Tensor | None]:
         """Without padding."""
-        return self.value.reshape(-1) if self._met is None else self.value[self._met.to(self.value.device)]
+        return self.value, None if self._met is None else self._met.to(self.value.device)
 
     def sums(self) -> list[Tensor]:
         """v and how often it was seen, 0 or 1."""

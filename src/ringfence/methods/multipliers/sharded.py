@@ -166,7 +166,7 @@ class Sharded(Multipliers):
     def _drop(self) -> None:
         self._calls, self._many, self._kept, self._fetched = [], 0, 0, None
 
-    def used(self) -> Tensor:
+    def used(self) -> tuple[Tensor, Tensor | None]:
         """Of this rank's, those that had a dual step."""
         return self.own.used()
 

@@ -139,9 +139,9 @@ class Shared(Kept):
         assert self._fixed is not None  # noqa: S101 - see follow
         self._sum, self._count = self._fixed
 
-    def used(self) -> Tensor:
+    def used(self) -> tuple[Tensor, None]:
         """All there are."""
-        return self.value.reshape(-1)
+        return self.value, None
 
     def sums(self) -> list[Tensor]:
         """The sum and what it is of."""

@@ -108,8 +108,8 @@ class Multipliers(ABC):
         """Drop what was seen."""
 
     @abstractmethod
-    def used(self) -> Tensor:
-        """λ of those that had a dual step, flat; all of them while none had."""
+    def used(self) -> tuple[Tensor, Tensor | None]:
+        """λ, and which of them had a dual step; None for all, or while none had."""
 
     # In a CUDA graph
 
@@ -190,6 +190,19 @@ def first(like: Tensor, shape: tuple[int, ...], initial: float) -> Tensor:
     """A new λ beside ``like``; never an inference tensor, which no later training call could use."""
     with torch.inference_mode(False):
         return torch.full(shape, initial, dtype=like.dtype, device=like.device)
+
+
+def tally(multipliers: Tensor, there: Tensor | None) -> Tensor:
+    """Σ |λ|, how many these are, and the largest |λ| (0 of none): float64 ``[3]``; of those that are there alone.
+
+    No GPU is asked which these are.
+    """
+    each = multipliers.detach().abs()
+    if there is not None:
+        each = torch.where(there, each, 0.0)
+    total = each.sum(dtype=torch.float64)
+    count = torch.full_like(total, each.numel()) if there is None else there.sum(dtype=torch.float64)
+    return torch.stack([total, count, each.amax().double() if each.numel() else torch.zeros_like(total)])
 
 
 def counts(v: Tensor, residual: Residual, sound: bool | Tensor) -> tuple[Tensor, Tensor | None]:
