@@ -108,7 +108,7 @@ def test_trying_out_leaves_no_trace(method: str) -> None:
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("method", ["Lagrangian", "ReLU", "augmented"])
 def test_a_data_point_in_several_rows_counts_with_their_mean(method: str, device: str) -> None:
-    x, index = batches()[0]
+    x, _ = batches()[0]
     rows = torch.tensor([4, 1, 4], device=device)
     called, followed = MAKERS[method](), MAKERS[method]()
     called(index=rows.cpu(), **residuals(x.requires_grad_(), rows.cpu()))
