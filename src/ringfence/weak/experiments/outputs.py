@@ -9,6 +9,7 @@ import torch
 
 from ringfence.environment import commit
 from ringfence.weak.inference.model_file import MODEL, ModelCard, save_model
+from ringfence.weak.networks.likeliest import likeliest
 from ringfence.weak.networks.tensor_file import write_tensors
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.tasks.windows import pixels_of
@@ -56,7 +57,7 @@ def _keep_pictures(module: WeakSegmentation, task: Task, file: Path) -> None:
     images = pixels["image"]
     module.eval()
     with torch.no_grad():
-        predicted = module.predicted(images.to(module.device)).argmax(dim=1).to(torch.uint8).cpu()
+        predicted = likeliest(module.predicted(images.to(module.device))).to(torch.uint8).cpu()
     truth = pixels["mask"].any(dim=1)
     kept: dict[str, Any] = {"image": images[:, 0], "truth": truth, "predicted": predicted}
     if images.ndim == 5:  # of a volume, the slice in its middle

@@ -21,8 +21,9 @@ from ringfence.hints import first_line
 from ringfence.weak.inference.card import ModelCard
 from ringfence.weak.inference.footprint import FLOAT, affordable
 from ringfence.weak.inference.lanes import Begun, Lanes
-from ringfence.weak.inference.quality import Quality, QualityTally, doubt_of, likeliest
+from ringfence.weak.inference.quality import Quality, QualityTally, doubt_of
 from ringfence.weak.networks.build import Tempered
+from ringfence.weak.networks.likeliest import likeliest
 from ringfence.weak.prepared.preprocessing import framed
 from ringfence.weak.tasks.samples import padded
 from ringfence.weak.training.flip_averaging import flip_mean, flips_along

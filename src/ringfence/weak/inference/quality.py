@@ -10,6 +10,8 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from ringfence.weak.networks.likeliest import likeliest
+
 
 @dataclass(frozen=True)
 class Quality:
@@ -81,12 +83,6 @@ class QualityTally:
             return Quality(uncertainty)
         votes = self._votes.tolist()
         return Quality(uncertainty, tuple(both / total if total else math.nan for both, total in votes))
-
-
-def likeliest(probabilities: Tensor) -> Tensor:
-    """argmax_k p_k ``[B, *space]``; of equals, the first."""
-    # torch.argmax finds the same, and takes ten times as long on a CPU
-    return probabilities.max(dim=1).indices
 
 
 def doubt_of(probabilities: Tensor) -> Tensor:

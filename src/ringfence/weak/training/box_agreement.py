@@ -13,6 +13,7 @@ from torchmetrics.utilities import dim_zero_cat
 
 from ringfence.segmentation.boxes import covered
 from ringfence.weak.constraints.boxes import as_drawn
+from ringfence.weak.networks.likeliest import likeliest
 
 GROWN: Final = 0.5
 """Of a box's side: how far around a box what is found is still taken for its object."""
@@ -70,7 +71,7 @@ def all_agreements(logits: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor,
     """
     boxes, space = batch["box"], logits.shape[2:]
     label = torch.arange(1, 1 + boxes.shape[1], device=logits.device).view(-1, *[1] * len(space))
-    masks = (logits.argmax(dim=1, keepdim=True) == label).unsqueeze(2).expand(*boxes.shape[:3], *space)
+    masks = (likeliest(logits).unsqueeze(1) == label).unsqueeze(2).expand(*boxes.shape[:3], *space)
     others = None  # one box has none
     if boxes.shape[2] > 1:
         others = covered(boxes, space).unsqueeze(2).expand_as(masks).flatten(0, 2)
@@ -91,12 +92,12 @@ def agreements(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         logits: ``[B, 1 + K, *space]``.
         batch: ``box`` (int64 ``[B, K, objects, axes, 2]``) and ``whole``.
     """
-    likeliest, boxes, space = logits.argmax(dim=1), batch["box"], logits.shape[2:]
+    labels, boxes, space = likeliest(logits), batch["box"], logits.shape[2:]
     others = covered(boxes, space) if boxes.shape[2] > 1 else None
     found = [torch.zeros(0, 2, dtype=torch.float64, device=logits.device)]
     for some in counting(batch).nonzero().split(max(1, AT_ONCE // math.prod(space))):
         row, label, number = some.unbind(dim=1)
-        mask = likeliest[row] == (1 + label).view(-1, *[1] * len(space))
+        mask = labels[row] == (1 + label).view(-1, *[1] * len(space))
         each = agreement(mask, None if others is None else others[row, label], boxes[row, label, number])
         found.append(torch.stack([label.double(), each], dim=1))
     return torch.cat(found)

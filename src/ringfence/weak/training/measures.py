@@ -17,6 +17,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from ringfence.fetching import fetched
+from ringfence.weak.networks.likeliest import likeliest
 from ringfence.weak.training.box_agreement import BoxAgreement
 
 
@@ -101,7 +102,7 @@ def overlap(logits: Tensor, masks: Tensor, judged: Tensor | None = None) -> Tens
         judged: bool ``[B, *space]``, the pixels that count; default: all of them.
     """
     classes = torch.arange(1, logits.shape[1], device=logits.device)
-    predicted = logits.argmax(dim=1, keepdim=True) == classes.view(1, -1, *[1] * (masks.ndim - 2))
+    predicted = likeliest(logits).unsqueeze(1) == classes.view(1, -1, *[1] * (masks.ndim - 2))
     if judged is not None:
         predicted, masks = predicted & judged.unsqueeze(1), masks & judged.unsqueeze(1)
     both, found, true = (one.flatten(2).sum(dim=-1) for one in (predicted & masks, predicted, masks))

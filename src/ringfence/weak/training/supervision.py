@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -40,5 +39,8 @@ def supervised_loss(
 
 
 def labels_of(masks: Tensor) -> Tensor:
-    """The class of each pixel: 0 where no mask is."""
-    return torch.cat([~masks.any(dim=1, keepdim=True), masks], dim=1).long().argmax(dim=1)
+    """The class of each pixel: 0 where no mask is, and of several the first."""
+    labels = masks[:, -1] * masks.shape[1]
+    for place in range(masks.shape[1] - 2, -1, -1):
+        labels = labels.masked_fill(masks[:, place], place + 1)
+    return labels
