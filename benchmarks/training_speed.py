@@ -5,7 +5,7 @@
     python benchmarks/training_speed.py runs/p12 runs/discs --out results/speed/training
 
 An epoch is timed from its first step to its last, validation apart; the median epoch counts. Seconds are those of
-all epochs of a method, both together. The environment is that of the runs.
+all epochs of a method, both together; recording graphs, checkpoints and tables come in addition. The environment is that of the runs.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def measured(run: Path, images: int) -> dict[str, Any]:
             "images_a_second": images / statistics.median(train),
             "seconds_of_an_epoch": statistics.median(train),
             "seconds_of_a_validation": statistics.median(validation),
+            "seconds_of_training": sum(train),
             "seconds": sum(train) + sum(validation),
             "dice_last_epochs": statistics.mean(float(row["dice"]) for row in rows[-10:]),
         }
@@ -79,6 +80,11 @@ def as_markdown(record: dict[str, Any]) -> str:
             f"| {one['seconds_of_a_validation']:.3f} s | {one['seconds']:.1f} s | {one['dice_last_epochs']:.3f} |"
             for name, one in run["methods"].items()
         ]
+        if len(run["methods"]) > 1:
+            train, whole = (
+                sum(one[key] for one in run["methods"].values()) for key in ("seconds_of_training", "seconds")
+            )
+            lines.append(f"| all | | | | | {whole:.1f} s, {train:.1f} s without validations | |")
         lines.append("")
     facts = record["environment"]
     lines.append(f"`{record['command']}`, seed 0, torch {facts['torch']}, {facts['gpu']}.")

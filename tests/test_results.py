@@ -238,7 +238,7 @@ def measured(folder: Path) -> frozenset[str]:
     for file in JSON:
         if folder in file.parents:
             numbers += all_numbers(json.loads(file.read_text()))
-    return frozenset(f"{number:.3f}" for number in numbers)
+    return frozenset(f"{abs(number):.3f}" for number in numbers)  # a text's minus is no digit
 
 
 def last_epochs(comparison: Comparison, last: int) -> Iterator[float]:
