@@ -5,7 +5,8 @@
     python benchmarks/training_speed.py runs/p12 runs/discs --out results/speed/training
 
 An epoch is timed from its first step to its last, validation apart; the median epoch counts. Seconds are those of
-all epochs of a method, both together; recording graphs, checkpoints and tables come in addition. The environment is that of the runs.
+all epochs of a method, both together; recording graphs, checkpoints and tables come in addition. The environment is
+that of the runs.
 """
 
 from __future__ import annotations

@@ -47,6 +47,14 @@ def test_a_cpu_sees_small_slices_more_often() -> None:
     assert steps(512, "cuda") == steps(16, "cuda") == 5600
 
 
+def test_a_cpu_that_multiplies_bfloat16_takes_more_steps() -> None:
+    plain, faster = (make_plan(fingerprint(), "cpu", bf16=one).changes for one in (False, True))
+    assert "training.precision" not in plain
+    assert faster["training.precision"] == "bf16"
+    assert faster["training.steps"] == round(1.6 * plain["training.steps"], -2)
+    assert make_plan(fingerprint(), "cuda", bf16=True) == make_plan(fingerprint(), "cuda")
+
+
 @pytest.mark.parametrize(
     ("side", "size", "device", "said"),
     [(40.0, 256, "cpu", True), (20.0, 256, "cpu", False), (40.0, 128, "cpu", False), (40.0, 256, "cuda", False)],

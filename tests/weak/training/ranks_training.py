@@ -140,7 +140,7 @@ def run(world: World, folder: Path) -> None:
     go("accumulated", parts)
     go("unused", network_of(asked(folder, "log_barrier"), "Unused"))
     go("augmented", replace(asked(folder, "log_barrier"), augment=AugmentSettings()))
-    found: dict[str, Any] = {"norm": normed(world), "dice": dice(world)}
+    found: dict[str, Any] = {"norm": normed(world), "rounded": rounded(world), "dice": dice(world)}
     if world.several:
         try:
             go("sick", network_of(asked(folder, "log_barrier"), "Sick"))
@@ -180,6 +180,21 @@ def normed(world: World) -> dict[str, Tensor]:
             for key, value in norm.named_parameters():
                 found[f"{axes} {name} gradient of {key}"] = value.grad
             assert "forward" not in vars(norm)
+    return found
+
+
+def rounded(world: World) -> Tensor:
+    """A batch norm of bfloat16, as autocast has it: of this rank's rows, the answer and its gradient."""
+    torch.manual_seed(0)
+    norm, x = nn.BatchNorm2d(4), (30.0 + 4.0 * torch.randn(7, 4, 5, 5)).bfloat16()
+    mine = share(torch.arange(7), world.rank, world.size)
+    own = (x[mine] if world.several else x[mine].float()).requires_grad_()
+    with norms_of_all_ranks(norm) if world.several else nullcontext():
+        y = norm(own)
+        y.sin().sum().backward()
+    assert y.dtype == own.dtype
+    found = torch.zeros(2, *x.shape)
+    found[0, mine], found[1, mine] = y.detach().float(), own.grad.float()
     return found
 
 

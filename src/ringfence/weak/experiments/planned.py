@@ -14,7 +14,7 @@ from ringfence.weak.planning.fingerprint import read_fingerprint
 from ringfence.weak.planning.plan import Choice, Device, Plan, make_plan
 from ringfence.weak.tasks.boxes import prepared_of
 from ringfence.weak.tasks.settings import BoxDataSettings
-from ringfence.weak.training.accelerator import choose_accelerator
+from ringfence.weak.training.accelerator import choose_accelerator, multiplies_bf16
 
 PRESET: Final = TrainSettings.preset
 """What a plan changes."""
@@ -42,7 +42,7 @@ def plan(data: BoxDataSettings | str | Path, device: str = "auto") -> Plan:
     if data.folds is not None:
         given.append(Choice("data.folds", data.folds, "of the training cases, all of them but for one part"))
         given.append(Choice("data.fold", data.fold, "the part that is held out"))
-    made = make_plan(fingerprint, accelerator, drawn=data.boxes is not None)
+    made = make_plan(fingerprint, accelerator, drawn=data.boxes is not None, bf16=multiplies_bf16())
     return Plan(made.fingerprint, (*given, *made.choices), made.remarks)
 
 

@@ -17,6 +17,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules._functions import SyncBatchNorm
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from ringfence.barrier import computing_dtype
+
 NORMS: Final = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
@@ -94,6 +96,7 @@ class _OverAllRanks(torch.autograd.Function):
         momentum: float,
     ) -> Tensor:
         """Normalise this rank's rows, and move the running mean and variance as one process would."""
+        ctx.given, x = x.dtype, x.to(computing_dtype(x.dtype))  # bfloat16 would round a mean to three digits
         axes = [axis for axis in range(x.ndim) if axis != 1]
         rows = x.numel() // x.shape[1]
         if rows:
@@ -116,14 +119,15 @@ class _OverAllRanks(torch.autograd.Function):
         ctx.save_for_backward(normal, inverse, weight)
         ctx.count, ctx.axes, ctx.has_bias = float(count), axes, bias is not None
         if weight is None:
-            return normal.clone()
-        return normal * _along(weight, x) + (0.0 if bias is None else _along(bias, x))
+            return normal.clone().to(ctx.given)
+        return (normal * _along(weight, x) + (0.0 if bias is None else _along(bias, x))).to(ctx.given)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """dx = γ/σ (dy - mean dy - x̂ mean(dy x̂)), means over all ranks' rows; those of γ and β are this rank's."""
         normal, inverse, weight = ctx.saved_tensors
+        gradient = gradient.to(normal.dtype)
         to_bias = gradient.sum(ctx.axes)
         to_weight = (gradient * normal).sum(ctx.axes)
         sums = torch.stack([to_bias, to_weight]).double()
@@ -131,6 +135,6 @@ class _OverAllRanks(torch.autograd.Function):
         mean, along = (sums / ctx.count).to(gradient.dtype).view(2, *inverse.shape)
         to_x = (gradient - mean - normal * along) * inverse
         if weight is None:
-            return to_x, None, None, None, None, None, None
-        to_x = to_x * weight.view(inverse.shape)
+            return to_x.to(ctx.given), None, None, None, None, None, None
+        to_x = (to_x * weight.view(inverse.shape)).to(ctx.given)
         return to_x, to_weight, to_bias if ctx.has_bias else None, None, None, None, None
