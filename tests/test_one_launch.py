@@ -64,7 +64,7 @@ def test_loss_gradient_and_duals_are_those_of_a_cpu(method: str, constraint: str
             return one.to(device) if one.dtype == torch.bool else one.to(device, dtype)
 
         value = there(numbers(5, 3)).requires_grad_()
-        fence, rows = METHODS[method](), torch.tensor([8, 3, 0, 5, 1], device=device)
+        fence, rows = METHODS[method](), torch.tensor([[8, 0], [3, 0], [0, 0], [5, 0], [1, 0]], device=device)[:, 0]
         index = rows if getattr(getattr(fence, "whose", None), "by_sample", False) else None
         fence(a=bounds()[constraint](there, value), index=index)
         fence.step()  # so that each multiplier is another one

@@ -9,10 +9,12 @@ from torch import Tensor
 
 
 def fetched(*tensors: Tensor) -> list[Tensor]:
-    """The tensors on the CPU, by one copy of all that are on a GPU."""
-    away = [one for one in tensors if not one.is_cpu]
-    brought = iter(from_bytes(as_bytes(away).cpu(), away) if away else ())
-    return [one if one.is_cpu else next(brought) for one in tensors]
+    """The tensors on the CPU, by one copy of all that are on a GPU (on each, if there are several)."""
+    brought = {}
+    for device in dict.fromkeys(one.device for one in tensors if not one.is_cpu):
+        away = [one for one in tensors if one.device == device]
+        brought[device] = iter(from_bytes(as_bytes(away).cpu(), away))
+    return [one if one.is_cpu else next(brought[one.device]) for one in tensors]
 
 
 def as_bytes(tensors: Sequence[Tensor]) -> Tensor:

@@ -50,7 +50,7 @@ class FenceCallback(_Callback):
 
     Once an epoch suits barriers, penalties and the paper's Lagrangians. Once an iteration (after each step of the
     optimiser, so not between batches whose gradients are accumulated) is how primal-dual methods are often run;
-    rates and growth are then per iteration.
+    rates and growth are then per iteration. Fences are looked for once an epoch.
 
     Args:
         score: the logged metric to choose by, such as "val_dice"; None keeps no checkpoint.
@@ -168,6 +168,7 @@ class FenceCallback(_Callback):
         self._log_monitors(trainer, pl_module, self._fed(trainer, pl_module))
         for name, fence in _fences(pl_module).items():
             self._log(trainer, pl_module, name, {key: torch.tensor(one) for key, one in fence.summary().items()})
+        self._known = None
         # Lightning comes here once an epoch, also for one whose checkpoint was taken during its validation
         if self.every == "epoch":
             self._step(pl_module)
@@ -178,6 +179,7 @@ class FenceCallback(_Callback):
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Say so if nothing could have been kept, because no monitor was ever updated."""
         self._catch_up(trainer, pl_module)
+        self._known = None
         if self.score is not None and not self._judged:
             warnings.warn(
                 f"FenceCallback(score='{self.score}') kept no checkpoint: no monitor was updated, so no epoch "

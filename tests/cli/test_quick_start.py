@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from importlib import import_module
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from children import python
 from prepared_sets import make_prepared
+from ringfence.cli import quick_start
 from ringfence.cli.later import imported_later
 
 FEWER = """
@@ -204,3 +207,28 @@ def test_a_placeholder_becomes_its_module(tmp_path: Path, monkeypatch: pytest.Mo
     assert before.SIZE == after.SIZE == 3
     with pytest.raises(AttributeError):
         _ = before.nothing
+
+
+def test_what_a_training_leaves_behind_is_collected_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("import_lightning", "import_monai"):
+        monkeypatch.setattr(quick_start, name, lambda what, compiles=False: None)
+
+    class Trained:
+        """Refers to itself, as trainers and modules do."""
+
+        def __init__(self) -> None:
+            self.own = self
+
+    try:
+        with quick_start.quick_start("cpu", "this test"):
+            stays = Trained()
+        frozen = gc.get_freeze_count()
+        seen = weakref.ref(Trained())
+        with quick_start.quick_start("cpu", "this test"):
+            pass
+        assert frozen > 0
+        gc.collect()
+        assert seen() is None
+        assert stays.own is stays
+    finally:
+        gc.unfreeze()

@@ -109,7 +109,7 @@ def test_trying_out_leaves_no_trace(method: str) -> None:
 @pytest.mark.parametrize("method", ["Lagrangian", "ReLU", "augmented"])
 def test_a_data_point_in_several_rows_counts_with_their_mean(method: str, device: str) -> None:
     x, _ = batches()[0]
-    rows = torch.tensor([4, 1, 4], device=device)
+    rows = torch.tensor([[4, 0], [1, 0], [4, 0]], device=device)[:, 0]  # a column of something
     called, followed = MAKERS[method](), MAKERS[method]()
     called(index=rows.cpu(), **residuals(x.requires_grad_(), rows.cpu()))
     there = residuals(x.detach().to(device), rows)
@@ -122,6 +122,31 @@ def test_a_data_point_in_several_rows_counts_with_their_mean(method: str, device
     followed.step()
     for name, one in called.multipliers.items():
         torch.testing.assert_close(followed.multipliers[name].cpu(), one)
+
+
+def test_a_shorter_interval_counts_from_the_call_before() -> None:
+    """While it follows, as if it did not: what was seen before is not what the dual step goes by."""
+    fences = [rf.ReLULagrangian(1.0, interval=10, shared=True) for _ in range(2)]
+    high, low = (torch.full((2, 1), value) for value in (8.0, 0.0))
+    for fence in fences:
+        with torch.no_grad():
+            fence(a=high)
+    assert fences[1].follow(HERE)
+    for step, x in enumerate((high, high, high, low)):
+        for fence in fences:
+            if step == 3:
+                fence.interval = 4
+            found = {"a": rf.at_most(x.clone().requires_grad_(), 0.0)}
+            if fence is fences[1]:
+                fence.term(found)
+                fence.note(found)
+                fence.replayed()
+            else:
+                fence(**found)
+            fence.step()
+    assert [float(fence.multipliers["a"]) for fence in fences] == [0.0, 0.0]
+    with pytest.raises(ValueError, match="interval must be a whole number of steps, at least 1, got 0"):
+        fences[0].interval = 0
 
 
 def test_tables_that_grow_cannot_be_followed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -57,9 +58,17 @@ def multiplied(
 
 
 @pytest.fixture
-def _gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+def gathered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The rules by which terms were gathered."""
+    rules: list[str] = []
+
+    def noticed(*words: Any) -> tuple[Tensor, Tensor, Tensor]:
+        rules.append(words[3])
+        return multiplied(*words)
+
     monkeypatch.setattr(gathering, "can_be_one", lambda f: f.dtype is torch.float32)
-    monkeypatch.setattr(gathering, "multiplied", multiplied)
+    monkeypatch.setattr(gathering, "multiplied", noticed)
+    return rules
 
 
 def three_steps(method: str, constraint: str, dtype: torch.dtype) -> list[Tensor]:
@@ -79,16 +88,32 @@ def three_steps(method: str, constraint: str, dtype: torch.dtype) -> list[Tensor
     return found
 
 
-@pytest.mark.usefixtures("_gathered")
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
 @pytest.mark.parametrize("method", MAKERS)
-def test_a_gathered_term_is_the_plain_one(method: str, constraint: str) -> None:
-    gathered, plain = (three_steps(method, constraint, dtype) for dtype in (torch.float32, torch.float64))
-    for one, other in zip(gathered, plain, strict=True):
+def test_a_gathered_term_is_the_plain_one(method: str, constraint: str, gathered: list[str]) -> None:
+    in_one = three_steps(method, constraint, torch.float32)
+    assert len(gathered) == (0 if constraint == "equal" else 3)
+    for one, other in zip(in_one, three_steps(method, constraint, torch.float64), strict=True):
         torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.usefixtures("_gathered")
+class Squared(rf.methods.dual.DualMethod):
+    """Says what v is, and nothing of a kernel."""
+
+    def _measure(self, residual: rf.Residual) -> Tensor:
+        return residual.f.square()
+
+    def _slope(self, name: str, residual: rf.Residual, index: Tensor | None) -> Tensor:
+        return 2.0 * residual.f * self._stores[name].rows(residual.f, index)
+
+
+@pytest.mark.usefixtures("gathered")
+def test_a_method_that_measures_otherwise_is_not_gathered() -> None:
+    for dtype in (torch.float32, torch.float64):
+        assert float(Squared(initial=1.0, shared=True)(a=torch.tensor([3.0], dtype=dtype))) == 9.0
+
+
+@pytest.mark.usefixtures("gathered")
 @pytest.mark.parametrize("method", MAKERS)
 def test_a_gathered_term_leaves_nothing_behind(method: str) -> None:
     """Without the garbage collector: memory of a GPU does not wait for it."""

@@ -116,7 +116,7 @@ class Experiment(Generic[Kind]):
             return begun  # the training says so, or the settings are only looked at
         from ringfence.weak.experiments.planned import plan
 
-        made = plan(asked.data, asked.training.device)
+        made = plan(asked.data, asked.training.device, asked.training.precision)
         self.tell(made)
         return begun.changed(made.changes)
 

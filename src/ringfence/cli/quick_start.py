@@ -65,7 +65,8 @@ def quick_start(device: str, what: str, *, compiles: bool = False) -> Iterator[N
         import_lightning(what, compiles=compiles)
         import_monai(what)
         yield
-    gc.freeze()  # it stays: from now on the collector need not look at it
+    if not gc.get_freeze_count():  # it stays, so that the collector need not look at it; what came later may go
+        gc.freeze()
     if waking:
         waking.join()
 

@@ -171,7 +171,7 @@ def note_rows(
 ):  # fmt: skip
     """Σ v and how many, of all rows of the data point that row r is: by its program, in place of what was there."""
     mine = tl.load(index + tl.program_id(0))
-    column = tl.arange(0, BLOCK)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
     number = tl.zeros((BLOCK,), tl.float32)
     for row in range(rows):

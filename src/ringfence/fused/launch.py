@@ -69,33 +69,39 @@ def multiplied(
     f = f.detach().contiguous()
     total, slope, held = f.new_empty(()), torch.empty_like(f), torch.empty_like(f)
     width = table.numel() if index is None else table[0].numel()
-    kernels.multiplied[(1,)](
-        f, table, index, rho, total, slope, held, f.numel(), width,
-        RULE=RULES[rule], INDEXED=index is not None, RAGGED=ragged, POINTER=isinstance(rho, Tensor), BLOCK=BLOCK,
-    )  # fmt: skip
+    rows = None if index is None else index.contiguous()
+    with torch.cuda.device_of(f):
+        kernels.multiplied[(1,)](
+            f, table, rows, rho, total, slope, held, f.numel(), width,
+            RULE=RULES[rule], INDEXED=rows is not None, RAGGED=ragged, POINTER=isinstance(rho, Tensor), BLOCK=BLOCK,
+        )  # fmt: skip
     return total, slope, held
 
 
 def note_rows(f: Tensor, index: Tensor, sums: Tensor, counts: Tensor, *, violation: bool, ragged: bool) -> None:
-    """Put Σ v and how many of each data point in place of what was there, v being f or max(f, 0); see above."""
+    """Put Σ v and how many of each data point in place of what was there, v being f or max(f, 0); see above.
+
+    Each row looks at all rows: of few.
+    """
     from ringfence.fused import kernels
 
-    f = f.detach().contiguous()
-    width = f[0].numel()
-    kernels.note_rows[(len(index),)](
-        f, index, sums, counts, len(index), width,
-        VIOLATION=violation, RAGGED=ragged, BLOCK=max(16, 1 << (width - 1).bit_length()),
-    )  # fmt: skip
+    f, width = f.detach().contiguous(), f[0].numel()
+    with torch.cuda.device_of(f):
+        kernels.note_rows[(len(index), -(-width // BLOCK))](
+            f, index.contiguous(), sums, counts, len(index), width,
+            VIOLATION=violation, RAGGED=ragged, BLOCK=min(max(16, 1 << (width - 1).bit_length()), BLOCK),
+        )  # fmt: skip
 
 
 def note_all(f: Tensor, sums: Tensor, counts: Tensor, *, violation: bool, ragged: bool) -> None:
     """Add Σ v over all of f, and how many, to what was there; of each of two sides if there are two."""
     from ringfence.fused import kernels
 
-    kernels.note_all[(1,)](
-        f.detach().contiguous(), sums, counts, f.numel(),
-        SIDES=sums.numel(), VIOLATION=violation, RAGGED=ragged, BLOCK=BLOCK,
-    )  # fmt: skip
+    with torch.cuda.device_of(f):
+        kernels.note_all[(1,)](
+            f.detach().contiguous(), sums, counts, f.numel(),
+            SIDES=sums.numel(), VIOLATION=violation, RAGGED=ragged, BLOCK=BLOCK,
+        )  # fmt: skip
 
 
 def _both(kernel: str, f: Tensor, number: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -103,9 +109,10 @@ def _both(kernel: str, f: Tensor, number: float | Tensor) -> tuple[Tensor, Tenso
 
     f = f.detach().contiguous()
     total, slope = f.new_empty(()), torch.empty_like(f)
-    getattr(kernels, kernel)[(1,)](
-        f, number, total, slope, f.numel(), POINTER=isinstance(number, Tensor), BLOCK=BLOCK
-    )
+    with torch.cuda.device_of(f):
+        getattr(kernels, kernel)[(1,)](
+            f, number, total, slope, f.numel(), POINTER=isinstance(number, Tensor), BLOCK=BLOCK
+        )
     return total, slope
 
 
@@ -129,9 +136,10 @@ class _Residual(torch.autograd.Function):
         sides = 2 if low is not None and high is not None else 1
         ctx.kinds, ctx.sides, ctx.shape, ctx.unit, ctx.mask = kinds, sides, value.shape, unit, mask
         out = value.new_empty(*value.shape, 2) if sides == 2 else torch.empty_like(value)
-        kernels.residual[(-(-value.numel() // BLOCK),)](
-            value, low, high, unit, mask, out, value.numel(), SIDES=sides, BLOCK=BLOCK, **kinds
-        )
+        with torch.cuda.device_of(value):
+            kernels.residual[(-(-value.numel() // BLOCK),)](
+                value, low, high, unit, mask, out, value.numel(), SIDES=sides, BLOCK=BLOCK, **kinds
+            )
         return out
 
     @staticmethod
@@ -144,9 +152,10 @@ class _Residual(torch.autograd.Function):
             found = both if ctx.unit is None else both / ctx.unit
             return (found if ctx.mask is None else torch.where(ctx.mask, found, 0.0)), None, None, None, None
         out = slope.new_empty(ctx.shape)
-        kernels.residual_back[(-(-out.numel() // BLOCK),)](
-            slope.contiguous(), ctx.unit, ctx.mask, out, out.numel(), SIDES=ctx.sides, BLOCK=BLOCK, **ctx.kinds
-        )
+        with torch.cuda.device_of(out):
+            kernels.residual_back[(-(-out.numel() // BLOCK),)](
+                slope.contiguous(), ctx.unit, ctx.mask, out, out.numel(), SIDES=ctx.sides, BLOCK=BLOCK, **ctx.kinds
+            )
         return out, None, None, None, None
 
 

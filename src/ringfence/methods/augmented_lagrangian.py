@@ -85,6 +85,8 @@ class AugmentedLagrangian(DualMethod):
     def _mover(self) -> str:
         return "dual_lr=rho" if self._dual_lr is None and self._make_optimiser is None else super()._mover()
 
+    _rule = "augmented"
+
     def _tells(self, name: str) -> bool:
         store = self._stores.get(name)  # see _both: even ν = 0 times what is not a number is none
         return store is not None and store.kind is INEQUALITY and not isinstance(store, Shared)

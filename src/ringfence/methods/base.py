@@ -205,7 +205,7 @@ class Method(Admitting):
     def note(self, residuals: Mapping[str, Residual], index: Tensor | None = None) -> None:
         """Put what multipliers must see of the residuals into the tensors that follow: nobody waits for it.
 
-        It belongs to ``term``, and may come at any time before the next; ``replayed`` says that both took place.
+        It belongs to ``term``, and comes before the next ``step()``; ``replayed`` says that both took place.
         """
 
     def term_duals(self, residuals: Mapping[str, Residual], index: Tensor | None = None) -> dict[str, Tensor]:

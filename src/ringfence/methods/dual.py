@@ -21,7 +21,7 @@ from ringfence.methods.dual_state import DualState
 from ringfence.methods.multipliers import Multipliers, ranks
 from ringfence.methods.multipliers.ascent import OptimiserFactory, RowOptimiser, ascend
 from ringfence.methods.multipliers.exchange import several
-from ringfence.methods.multipliers.gathering import gathered_term, noted
+from ringfence.methods.multipliers.gathering import Rule, gathered_term, noted
 from ringfence.methods.multipliers.kinds import EQUALITY, INEQUALITY, Kind
 from ringfence.methods.multipliers.whose import Whose
 from ringfence.numbers import not_negative, positive_number
@@ -175,14 +175,17 @@ class DualMethod(DualState):
     def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
         """Σ λ v, unless a method says otherwise."""
         store = self._stores[name]
-        in_one = gathered_term(store, residual, index, "product")
+        in_one = None if self._rule is None else gathered_term(store, residual, index, self._rule)
         if in_one is not None:
             return in_one
         v = self._measure(residual)
         return store.kind.product(store.rows(v, index), store.measured(v, residual)[0])
 
+    _rule: Rule | None = None
+    """φ, where it is one that a kernel knows, and v is f, or of a violation max(f, 0)."""
+
     _falls = True
-    """Whether a satisfied constraint lowers its multiplier: v is f, and not the violation alone."""
+    """Whether a satisfied constraint lowers its multiplier."""
 
     # What a CUDA graph can record
 
@@ -207,8 +210,9 @@ class DualMethod(DualState):
         rest = {
             name: one
             for name, one in judged.items()
-            if name not in tables
-            or not noted(self._stores[name], tables[name], one, index, violation=not self._falls)
+            if self._rule is None
+            or name not in tables
+            or not noted(self._stores[name], tables[name], one, index, violation=self._rule == "violation")
         }
         with torch.no_grad():
             self._show(rest, index)

@@ -28,6 +28,8 @@ class Lagrangian(DualMethod):
     def __init__(self, dual_lr: Rates | None = None, **options: Unpack[DualOptions]) -> None:
         super().__init__(dual_lr, **options)
 
+    _rule = "product"
+
     def _tells(self, name: str) -> bool:
         return True  # even λ = 0 times what is not a number is none
 

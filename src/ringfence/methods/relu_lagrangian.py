@@ -11,7 +11,6 @@ from torch import distributed as dist
 from ringfence.methods.base import Unpack
 from ringfence.methods.dual import DualMethod, DualOptions, Rates
 from ringfence.methods.multipliers.exchange import reduced, several
-from ringfence.methods.multipliers.gathering import gathered_term
 from ringfence.methods.multipliers.kinds import INEQUALITY, Kind
 from ringfence.numbers import not_negative
 from ringfence.residuals import Residual
@@ -49,11 +48,20 @@ class ReLULagrangian(DualMethod):
     ) -> None:
         self.growth = int(not_negative("growth", growth))
         self.warmup = int(not_negative("warmup", warmup))
-        if isinstance(interval, bool) or not isinstance(interval, int) or interval < 1:
-            raise ValueError(f"interval must be a whole number of steps, at least 1, got {interval!r}")
-        self.interval = interval
+        self._interval = _whole(interval)
         self._waited = -self.warmup
         super().__init__(dual_lr, **options)
+
+    @property
+    def interval(self) -> int:
+        """A dual step at every so many calls of ``step()``. It may be changed."""
+        return self._interval
+
+    @interval.setter
+    def interval(self, interval: int) -> None:
+        self._interval = _whole(interval)
+        if self._followed is not None:
+            self._forget()  # the next call may be the one that counts, and it alone does
 
     def summary(self) -> dict[str, float]:
         """The multipliers, and how many steps the current interval has."""
@@ -65,6 +73,7 @@ class ReLULagrangian(DualMethod):
         return f"{every}warm-up {self.warmup}, {super().extra_repr()}"
 
     _falls = False
+    _rule = "violation"
 
     def _layout(self, residual: Residual) -> tuple[Kind, bool, torch.Size]:
         if residual.equality:
@@ -74,10 +83,6 @@ class ReLULagrangian(DualMethod):
     def _measure(self, residual: Residual) -> Tensor:
         violation = torch.relu(residual.f)  # 0 also where f = -inf, nothing constrained
         return violation.sum(dim=-1) if residual.equality else violation
-
-    def _total(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
-        in_one = gathered_term(self._stores[name], residual, index, "violation")
-        return super()._total(name, residual, index) if in_one is None else in_one
 
     def _slope(self, name: str, residual: Residual, index: Tensor | None) -> Tensor:
         multiplier = self._stores[name].rows(residual.f[..., 0] if residual.equality else residual.f, index)
@@ -94,10 +99,10 @@ class ReLULagrangian(DualMethod):
         if self._waited >= self.interval:
             self._dual_step()
             self._waited = 0
-            self.interval += self.growth
-        elif self._waited + 1 >= self.interval:  # what counts is what the last of these calls will see
+            self._interval += self.growth
+        elif self._followed is None or self._waited + 1 >= self.interval:
             self._forget()
-        else:
+        else:  # each time it would be a launch or two, and what counts is what the interval's last call will see
             self._overflowed = False
 
     def _numbers(self) -> dict[str, float]:
@@ -105,4 +110,10 @@ class ReLULagrangian(DualMethod):
 
     def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
         super()._restore(header, numbers, tensors)
-        self.interval, self._waited = int(numbers["interval"]), int(numbers["waited"])
+        self._interval, self._waited = int(numbers["interval"]), int(numbers["waited"])
+
+
+def _whole(interval: int) -> int:
+    if isinstance(interval, bool) or not isinstance(interval, int) or interval < 1:
+        raise ValueError(f"interval must be a whole number of steps, at least 1, got {interval!r}")
+    return interval

@@ -196,21 +196,21 @@ def test_a_schedule_s_state_is_checked(tmp_path: Path) -> None:
             trained(tmp_path, longer)
 
 
-def test_what_is_written_while_training_goes_on_is_what_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keeper, file, go_on, write = (
-        WholeCheckpoints(),
-        tmp_path / "last.ckpt",
-        threading.Event(),
-        checkpoint.write_bytes,
-    )
+@pytest.fixture
+def go_on(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Checkpoints are packed and written once this is set."""
+    event, write = threading.Event(), checkpoint._write
 
-    def written_late(path: Path, content: memoryview) -> None:
-        assert go_on.wait(60.0)
-        write(path, content)
+    def written_late(content: dict[str, Any], path: Path) -> None:
+        assert event.wait(60.0)
+        write(content, path)
 
-    monkeypatch.setattr(checkpoint, "write_bytes", written_late)
+    monkeypatch.setattr(checkpoint, "_write", written_late)
+    return event
+
+
+def test_what_is_written_while_training_goes_on_is_what_it_was(tmp_path: Path, go_on: threading.Event) -> None:
+    keeper, file = WholeCheckpoints(), tmp_path / "last.ckpt"
     weight, rows = torch.arange(6.0).view(2, 3), [{"epoch": 1.0}]
     keeper.save_checkpoint({"state": {"a": weight, "b": weight[:1]}, "rows": rows, "n": torch.tensor(3)}, file)
     weight.fill_(7.0)
@@ -223,6 +223,35 @@ def test_what_is_written_while_training_goes_on_is_what_it_was(
     assert torch.equal(found["state"]["a"], torch.arange(6.0).view(2, 3))
     assert torch.equal(found["state"]["b"], torch.arange(3.0).view(1, 3))
     assert int(found["n"]) == 3
+
+
+def test_who_interrupts_the_wait_for_a_checkpoint_waits_for_it_at_the_end(
+    tmp_path: Path, go_on: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper, file = WholeCheckpoints(), tmp_path / "last.ckpt"
+    keeper.save_checkpoint({"epoch": 1}, file)
+
+    def interrupted(self: Any, timeout: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.Future, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            keeper.teardown()
+    go_on.set()
+    keeper.teardown()
+    assert torch.load(file, weights_only=True) == {"epoch": 1}
+
+
+def test_a_checkpoint_is_removed_once_the_next_is_there(tmp_path: Path, go_on: threading.Event) -> None:
+    keeper, old, new = WholeCheckpoints(), tmp_path / "old.ckpt", tmp_path / "new.ckpt"
+    old.write_bytes(b"old")
+    keeper.save_checkpoint({"epoch": 2}, new)
+    threading.Timer(0.2, go_on.set).start()
+    assert not new.exists()
+    keeper.remove_checkpoint(old)
+    assert new.exists()
+    assert not old.exists()
 
 
 def test_an_error_of_a_checkpoint_comes_with_the_next_or_at_the_end(tmp_path: Path) -> None:

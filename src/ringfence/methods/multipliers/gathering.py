@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,6 +16,8 @@ from ringfence.methods.multipliers.store import Multipliers
 from ringfence.methods.summed import Phi, summed
 from ringfence.residuals import Residual
 
+FEW: Final = 1024
+"""Rows, each of which is compared with all of them."""
 Rule: TypeAlias = Literal["product", "violation", "augmented"]
 """λ f, or λ max(f, 0), or (max(0, λ + ρ f)² - λ²) / 2ρ."""
 
@@ -37,22 +39,20 @@ def gathered_term(
     found = store.table(index)
     if found is None or found[0].dtype is not torch.float32 or not found[0].is_contiguous():
         return None
-    table, rows = found
+    (table, rows), ragged = found, residual.ragged
     kept: list[Tensor] = []  # not the sum: autograd's node would keep what keeps the node
 
     def both(f: Tensor) -> tuple[Tensor, Tensor]:
-        total, slope, multiplier = multiplied(f, table, rows, rule, rho, residual.ragged)
-        kept[:] = slope, multiplier
+        total, slope, multiplier = multiplied(f, table, rows, rule, rho, ragged)
+        kept[:] = [multiplier if rule == "augmented" else slope]
         return total, slope
 
     def differentiable(f: Tensor) -> Tensor:
         """The slope once more, for gradients of gradients: of these rules only one has any."""
-        slope, multiplier = kept
         if rule != "augmented":
-            return slope
-        one = replace(residual, f=f)
-        pushed = torch.relu(climbed(multiplier, one.filled(0.0), rho))
-        return torch.where(one.present, pushed, 0.0) if one.ragged else pushed
+            return kept[0]
+        there = f > -math.inf if ragged else torch.ones_like(f, dtype=torch.bool)
+        return torch.where(there, torch.relu(climbed(kept[0], torch.where(there, f, 0.0), rho)), 0.0)
 
     return summed(Phi(lambda f: both(f)[0], differentiable, both), residual.f, many=0)
 
@@ -74,7 +74,7 @@ def noted(
     sums, counts = tables
     if isinstance(store, Shared):
         note_all(residual.f, sums, counts, violation=violation, ragged=residual.ragged)
-    elif index is not None and sums.dtype is torch.float32 and sums.is_contiguous() and counts.is_contiguous():
+    elif index is not None and len(index) <= FEW and sums.dtype is counts.dtype is torch.float32:
         note_rows(residual.f, index, sums, counts, violation=violation, ragged=residual.ragged)
     else:
         return False

@@ -20,12 +20,13 @@ PRESET: Final = TrainSettings.preset
 """What a plan changes."""
 
 
-def plan(data: BoxDataSettings | str | Path, device: str = "auto") -> Plan:
+def plan(data: BoxDataSettings | str | Path, device: str = "auto", precision: str = "auto") -> Plan:
     """Look at a prepared set, and derive every setting that follows from it; see docs/plan.md.
 
     Args:
         data: the folder of the set; or settings, where boxes are in a file.
         device: auto, cpu or cuda: where it will be trained.
+        precision: of the network, where it is known already: a CPU's in float32 takes fewer steps.
     """
     if not isinstance(data, BoxDataSettings):
         data = BoxDataSettings(prepared=str(data))
@@ -42,7 +43,8 @@ def plan(data: BoxDataSettings | str | Path, device: str = "auto") -> Plan:
     if data.folds is not None:
         given.append(Choice("data.folds", data.folds, "of the training cases, all of them but for one part"))
         given.append(Choice("data.fold", data.fold, "the part that is held out"))
-    made = make_plan(fingerprint, accelerator, drawn=data.boxes is not None, bf16=multiplies_bf16())
+    bf16 = precision in ("auto", "bf16") and multiplies_bf16()
+    made = make_plan(fingerprint, accelerator, drawn=data.boxes is not None, bf16=bf16)
     return Plan(made.fingerprint, (*given, *made.choices), made.remarks)
 
 

@@ -34,7 +34,7 @@ PIXELS: Final = STEPS["cpu"] * 8 * 256 * 256
 MANY: Final = 2800
 """Steps of a CPU on the smallest slices."""
 FASTER: Final = 1.6
-"""Times as many steps a CPU takes in bfloat16, if it multiplies that by itself (1.65 and 1.76 were measured)."""
+"""Times as many steps a CPU takes in bfloat16, if it multiplies that by itself (results/speed/bf16_cpu.md)."""
 VOXELS: Final = {"cuda": 128**3, "cpu": 32 * 64 * 64}
 """Of a patch, at most."""
 

@@ -69,15 +69,24 @@ class WholeCheckpoints(TorchCheckpointIO):
         thread.shutdown(wait=False)  # when it has written
 
     def teardown(self) -> None:
-        """Wait until all is written; Lightning calls it at the end."""
-        writing, self._writing = self._writing, None
-        if writing is not None:
-            writing.result()
+        """Wait until all is written; Lightning calls it at the end, again if somebody interrupts it here."""
+        if self._writing is not None:
+            try:
+                self._writing.result()
+            finally:
+                if self._writing.done():
+                    self._writing = None
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        """As Lightning's, once the one that takes its place is there."""
+        self.teardown()
+        super().remove_checkpoint(path)
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         """What the file says, if it can be gone on from."""
+        self.teardown()
         assert self.module is not None  # noqa: S101 - see above
         return read_checkpoint(Path(path), self.module, self._say)
 
