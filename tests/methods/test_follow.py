@@ -145,8 +145,6 @@ def test_a_shorter_interval_counts_from_the_call_before() -> None:
                 fence(**found)
             fence.step()
     assert [float(fence.multipliers["a"]) for fence in fences] == [0.0, 0.0]
-    with pytest.raises(ValueError, match="interval must be a whole number of steps, at least 1, got 0"):
-        fences[0].interval = 0
 
 
 def test_tables_that_grow_cannot_be_followed() -> None:

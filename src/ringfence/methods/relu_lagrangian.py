@@ -48,20 +48,11 @@ class ReLULagrangian(DualMethod):
     ) -> None:
         self.growth = int(not_negative("growth", growth))
         self.warmup = int(not_negative("warmup", warmup))
-        self._interval = _whole(interval)
+        if isinstance(interval, bool) or not isinstance(interval, int) or interval < 1:
+            raise ValueError(f"interval must be a whole number of steps, at least 1, got {interval!r}")
+        self.interval = interval
         self._waited = -self.warmup
         super().__init__(dual_lr, **options)
-
-    @property
-    def interval(self) -> int:
-        """A dual step at every so many calls of ``step()``. It may be changed."""
-        return self._interval
-
-    @interval.setter
-    def interval(self, interval: int) -> None:
-        self._interval = _whole(interval)
-        if self._followed is not None:
-            self._forget()  # the next call may be the one that counts, and it alone does
 
     def summary(self) -> dict[str, float]:
         """The multipliers, and how many steps the current interval has."""
@@ -99,21 +90,13 @@ class ReLULagrangian(DualMethod):
         if self._waited >= self.interval:
             self._dual_step()
             self._waited = 0
-            self._interval += self.growth
-        elif self._followed is None or self._waited + 1 >= self.interval:
+            self.interval += self.growth
+        else:
             self._forget()
-        else:  # each time it would be a launch or two, and what counts is what the interval's last call will see
-            self._overflowed = False
 
     def _numbers(self) -> dict[str, float]:
         return super()._numbers() | {"interval": float(self.interval), "waited": float(self._waited)}
 
     def _restore(self, header: dict[str, Any], numbers: dict[str, float], tensors: dict[str, Tensor]) -> None:
         super()._restore(header, numbers, tensors)
-        self._interval, self._waited = int(numbers["interval"]), int(numbers["waited"])
-
-
-def _whole(interval: int) -> int:
-    if isinstance(interval, bool) or not isinstance(interval, int) or interval < 1:
-        raise ValueError(f"interval must be a whole number of steps, at least 1, got {interval!r}")
-    return interval
+        self.interval, self._waited = int(numbers["interval"]), int(numbers["waited"])

@@ -30,7 +30,8 @@ class Shared(Kept):
         self._sum: Tensor | None = None
         self._count: Tensor | None = None
         self._latest: Latest | None = None
-        self._fixed: tuple[Tensor, Tensor] | None = None  # sum and count, while a graph writes to them
+        self._both: Tensor | None = None  # sum and count, while a graph writes to them
+        self._fixed: tuple[Tensor, ...] | None = None  # each of them
 
     def __str__(self) -> str:
         return "one multiplier per constraint name, shared by all samples"
@@ -114,16 +115,16 @@ class Shared(Kept):
     def forget(self) -> None:
         """Begin the sum anew."""
         self._sum = self._count = None
-        for one in self._fixed or ():
-            one.zero_()
+        if self._both is not None:
+            self._both.zero_()
 
     def follow(self) -> list[Tensor] | None:
         """The sum and what it is of; not where the latest of each data point is kept."""
         if self._value is None or self._latest is not None:
             return None
         self._value = self._value.clone()
-        total, count = (one.clone() for one in self.sums())
-        self._fixed = (total, count)
+        self._both = torch.stack(self.sums())  # one tensor: what is seen is forgotten by one launch
+        total, count = self._fixed = self._both.unbind()
         if self.seen:
             self.saw()
         return [total, count]
@@ -132,7 +133,7 @@ class Shared(Kept):
         """Sums are made anew again."""
         if self._fixed is not None and self.seen:
             self._sum, self._count = self._fixed
-        self._fixed = None
+        self._fixed = self._both = None
 
     def saw(self) -> None:
         """The sums count."""
