@@ -187,7 +187,8 @@ def test_a_file_that_changes_or_goes_ends_it_in_a_line(tmp_path: Path, workers: 
     path = tmp_path / "case0.npz"
     kept = path.read_bytes()
     path.write_bytes(kept[: len(kept) // 2])
-    with pytest.raises(ReadingFailed, match=r"case0\.npz has changed since it was checked") as raised:
+    cut = r"has changed since it was checked|ends \d+ bytes too early: it was cut off while it was read"
+    with pytest.raises(ReadingFailed, match=rf"case0\.npz ({cut})") as raised:  # a worker may be reading it
         list(batches)
     assert "\n" not in str(raised.value)
     path.unlink()
