@@ -16,7 +16,7 @@ from pathlib import Path
 from ringfence.folders import locked
 folder = Path(sys.argv[1])
 got = 0
-for turn in range(300):
+while got < 80:  # however often it has to wait
     try:
         with locked(folder, "raced for"):
             (folder / "inside").open("x").close()  # FileExistsError: another one is inside
@@ -37,7 +37,7 @@ def test_four_contenders_and_never_two_inside(tmp_path: Path) -> None:
     racers = [children.started([sys.executable, "-c", RACE, folder]) for _ in range(4)]
     said = [children.ended(racer) for racer in racers]
     assert [error for _, error in said] == [""] * 4
-    assert sum(int(got) for got, _ in said) > 0  # how often is the scheduler's business
+    assert sum(int(got) for got, _ in said) > 300
     assert list(folder.iterdir()) == []
 
 

@@ -218,7 +218,7 @@ def test_bias_fields_within_the_kernel_are_torchs_bicubic_ones(space: tuple[int,
     assert float((here != there).float().mean()) < 0.005
 
 
-@pytest.mark.filterwarnings("ignore:.*is deprecated")  # torch's compiler, of itself
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # torch, of itself
 def test_compile_is_an_option(tmp_path: Path) -> None:
     asked = replace(settings(compile=True), methods=["log_barrier"])
     folder = compare(asked, tmp_path / "run", console=Console(quiet=True)).path

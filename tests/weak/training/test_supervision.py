@@ -104,3 +104,11 @@ def test_what_is_unsure_moves_with_the_masks(space: tuple[int, ...]) -> None:
     assert not bool(((found["mask"] | found["unsure"]) & beyond).any())
     inside = found["image"] == 200
     assert bool((found["mask"] | found["unsure"])[inside].all())
+
+
+@pytest.mark.parametrize("classes", [1, 2, 4])
+def test_labels_are_those_of_argmax(classes: int) -> None:
+    """Of a background that is where no mask is, and masks that overlap: the first of equals."""
+    masks = torch.rand(3, classes, 9, 7, generator=torch.Generator().manual_seed(classes)) > 0.6
+    layers = torch.cat([~masks.any(dim=1, keepdim=True), masks], dim=1)
+    assert torch.equal(labels_of(masks), layers.int().argmax(dim=1))
