@@ -3,7 +3,8 @@
     python benchmarks/synthetic_cost.py --out results/synthetic/cost/paper
 
 The base loss is cross-entropy; each method's six constraints an image are added to it, dual update included (there
-is no extra pass). Trainings are interleaved and the median of the rounds' ratios is reported.
+is no extra pass). Trainings are interleaved and the median of the rounds' ratios is reported; and of what an epoch
+takes longer, what its steps do, and what is done once, at its end (without what validation takes).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import statistics
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,15 +44,25 @@ def main() -> None:
     settings = from_preset(SyntheticSettings, f"synthetic-{options.scale}")
     task = disc_task(replace(settings.data, validation=1), seed=0)
     ratios: dict[str, dict[str, float]] = {}
+    shares: dict[str, dict[str, list[float]]] = {}
     seconds: dict[str, float] = {}
     for size in options.batch_sizes:
         sized = replace(settings, training=replace(settings.training, batch_size=size))
         rounds = [
             {name: epoch_seconds(sized, task, name) for name in (BASE, *METHODS)} for _ in range(options.rounds)
         ]
-        ratios[str(size)] = {name: statistics.median(one[name] / one[BASE] for one in rounds) for name in METHODS}
-        seconds[str(size)] = statistics.median(one[BASE] for one in rounds)
-        print(size, ratios[str(size)], seconds[str(size)], flush=True)
+        ratios[str(size)] = {
+            name: statistics.median(sum(one[name]) / sum(one[BASE]) for one in rounds) for name in METHODS
+        }
+        shares[str(size)] = {
+            name: [
+                statistics.median((one[name][part] - one[BASE][part]) / sum(one[BASE]) for one in rounds)
+                for part in range(2)
+            ]
+            for name in METHODS
+        }
+        seconds[str(size)] = statistics.median(sum(one[BASE]) for one in rounds)
+        print(size, ratios[str(size)], shares[str(size)], seconds[str(size)], flush=True)
     record: dict[str, Any] = {
         "command": f"python benchmarks/synthetic_cost.py --scale {options.scale} --rounds {options.rounds} "
         f"--batch-sizes {' '.join(map(str, options.batch_sizes))}",
@@ -60,24 +72,48 @@ def main() -> None:
         if torch.cuda.is_available()
         else "absolute times only on a GPU",
         "ratio_to_base_by_batch_size": ratios,
+        "added_by_steps_and_at_the_end": shares,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
 
 
-def epoch_seconds(settings: SyntheticSettings, task: Task, method: str) -> float:
-    """The fastest of three epochs with the base loss and a method's constraints (none, for the base itself)."""
+class Steps(pl.Callback):
+    """Times an epoch's steps, until the last has been taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+        self._began = 0.0
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clock."""
+        self._began = _now()
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Validation comes after the last step."""
+        self.seconds.append(_now() - self._began)
+
+
+def _now() -> float:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def epoch_seconds(settings: SyntheticSettings, task: Task, method: str) -> tuple[float, float]:
+    """Of the fastest of five epochs with the base loss and a method's constraints: its steps, and its end."""
     module = make_module(settings, task, method, seed=0)
     module.supervised = True
     with tempfile.TemporaryDirectory() as folder, quiet_lightning():
-        history = History(Path(folder))
+        history, steps = History(Path(folder)), Steps()
         trainer = pl.Trainer(
             accelerator="cuda" if torch.cuda.is_available() else "cpu",
             devices=1,
             precision="bf16-mixed" if torch.cuda.is_available() else "32-true",
-            max_epochs=3,
-            callbacks=[make_callback(method), history],
+            max_epochs=5,
+            callbacks=[make_callback(method), steps, history],
             logger=False,
             benchmark=False,
             enable_checkpointing=False,
@@ -86,7 +122,9 @@ def epoch_seconds(settings: SyntheticSettings, task: Task, method: str) -> float
             num_sanity_val_steps=0,
         )
         trainer.fit(module, datamodule=make_data(settings, task, module, seed=0))
-    return min(row["seconds_train"] for row in history.rows)
+    epochs = [row["seconds_train"] for row in history.rows]
+    whole, taken = min(zip(epochs, steps.seconds, strict=True))
+    return taken, whole - taken
 
 
 def as_markdown(record: dict[str, Any]) -> str:
@@ -100,6 +138,16 @@ def as_markdown(record: dict[str, Any]) -> str:
     ]
     for size, ratios in record["ratio_to_base_by_batch_size"].items():
         lines.append(f"| {size} | {' | '.join(f'{ratios[name]:.3f}' for name in METHODS)} |")
+    lines += [
+        "",
+        "What is added by the epoch's steps, and once, at its end, in percent of the base's epoch:",
+        "",
+        f"| batch size | {' | '.join(METHODS)} |",
+        "|---" * (len(METHODS) + 1) + "|",
+    ]
+    for size, shares in record["added_by_steps_and_at_the_end"].items():
+        both = (f"{100.0 * shares[name][0]:.1f} + {100.0 * shares[name][1]:.1f}" for name in METHODS)
+        lines.append(f"| {size} | {' | '.join(both)} |")
     lines += ["", f"`{record['command']}`, seed 0, torch {facts['torch']}, {facts['gpu']}, {facts['cpu']}."]
     return "\n".join(lines) + "\n"
 

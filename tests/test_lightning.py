@@ -356,6 +356,35 @@ def test_several_fences_log_under_their_own_names(tmp_path: Path) -> None:
     assert run.callback_metrics["fence/other/t"].item() == 7.0
 
 
+def test_a_logger_is_told_what_callbacks_are(pl: ModuleType, tmp_path: Path) -> None:
+    """Each epoch's strengths are the same with a logger and without: there they take another way."""
+
+    class Seen(pl.Callback):
+        def __init__(self) -> None:
+            self.epochs: list[dict[str, float]] = []
+
+        def on_train_epoch_end(self, trainer: object, pl_module: object) -> None:
+            told = trainer.callback_metrics.items()
+            self.epochs.append({name: one.item() for name, one in told if "multiplier" in name})
+
+    def trained(folder: Path, **options: object) -> tuple[list[dict[str, float]], dict[str, float]]:
+        torch.manual_seed(0)
+        seen = Seen()
+        run = trainer(pl, folder, [FenceCallback(), seen], 3, **options)
+        run.fit(module(pl, rf.Lagrangian(dual_lr=0.5, samples=16)), loader(), loader())
+        return seen.epochs, {name: float(one) for name, one in run.logged_metrics.items() if "multiplier" in name}
+
+    logger = pl.loggers.CSVLogger(tmp_path)
+    told, logged = trained(tmp_path / "told", logger=logger, log_every_n_steps=1)
+    alone, nothing = trained(tmp_path / "alone")
+    assert told == alone
+    assert [sorted(epoch) for epoch in alone[1:]] == [
+        ["fence/max_multiplier/size", "fence/mean_multiplier/size"]
+    ] * 2
+    assert alone[1] != alone[2]
+    assert (logged, nothing) == (alone[-1], {})
+
+
 def test_two_ranks_agree_with_one(tmp_path: Path) -> None:
     script = Path(__file__).with_name("lightning_modules.py")
     done = python(script, tmp_path)

@@ -166,12 +166,18 @@ class FenceCallback(_Callback):
         """Log monitors fed by training, and the fences; then step the fences, if they are stepped by epoch."""
         judged_by_validation = self._feasible is not None
         self._log_monitors(trainer, pl_module, self._fed(trainer, pl_module))
-        for name, fence in _fences(pl_module).items():
-            self._log(trainer, pl_module, name, {key: torch.tensor(one) for key, one in fence.summary().items()})
-        self._known = None
+        fences = _fences(pl_module)
+        for name, fence in fences.items():
+            strengths = {key: torch.tensor(one) for key, one in fence.summary().items()}
+            if trainer.loggers or trainer.world_size > 1:
+                self._log(trainer, pl_module, name, strengths)
+            else:  # as LearningRateMonitor does: Lightning's log takes longer for a value than its dual step
+                trainer.callback_metrics.update(self._prefixed(name, strengths))
+        self._known = list(fences.values())
         # Lightning comes here once an epoch, also for one whose checkpoint was taken during its validation
         if self.every == "epoch":
             self._step(pl_module)
+        self._known = None
         self._stepped = trainer.current_epoch + 1
         if not judged_by_validation:
             self._keep_if_best(trainer)
@@ -219,7 +225,10 @@ class FenceCallback(_Callback):
         """Log what is known on the CPU, from there: whoever reads it need not wait for a GPU, value by value."""
         if trainer.world_size > 1:  # ranks speak to each other by their devices
             values = {key: one.to(pl_module.device) for key, one in values.items()}
-        pl_module.log_dict({f"{self.prefix}{name}{key}": one for key, one in values.items()}, sync_dist=True)
+        pl_module.log_dict(self._prefixed(name, values), sync_dist=True)
+
+    def _prefixed(self, name: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {f"{self.prefix}{name}{key}": one for key, one in values.items()}
 
     def _keep_if_best(self, trainer: Any) -> None:
         if self.score is None or self._feasible is None or trainer.fast_dev_run:
