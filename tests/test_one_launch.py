@@ -97,6 +97,28 @@ def test_the_barrier_of_every_kind_of_number(t: float) -> None:
 
 
 @GPU
+@pytest.mark.parametrize("rows", [1, 64, 65, 512, 513, 1500])
+@pytest.mark.parametrize("method", ["barrier", "penalty", "lagrangian", "lagrangian, shared", "augmented"])
+def test_any_number_of_residuals(method: str, rows: int) -> None:
+    """Few are one warp's, and many are gone over in blocks: 2 to 3000 of them, on both sides of where that changes."""
+    makers = {
+        **{name: METHODS[name] for name in ("barrier", "penalty", "lagrangian, shared")},
+        "lagrangian": lambda: rf.Lagrangian(initial=0.5, samples=rows),
+        "augmented": lambda: rf.AugmentedLagrangian(0.7, initial=0.5, samples=rows),
+    }
+    found = []
+    for device, dtype in (("cuda", torch.float32), ("cpu", torch.float64)):
+        value = numbers(rows, seed=rows).to(device, dtype).requires_grad_()
+        fence, index = makers[method](), torch.arange(rows, device=device).flip(0)
+        fence(a=rf.between(value, -1.0, 0.5, scale=2.0), index=index)
+        fence.step()
+        loss = fence(a=rf.between(value, -1.0, 0.5, scale=2.0), index=index)
+        found.append([loss / rows, *torch.autograd.grad(loss, value)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one.detach().cpu().double(), other.detach(), rtol=2e-5, atol=1e-5)
+
+
+@GPU
 def test_a_fence_takes_few_launches() -> None:
     value, low = torch.randn(8, 2, device="cuda", requires_grad=True), torch.zeros(8, 2, device="cuda")
     fence = rf.LogBarrier(5.0, validate=False)

@@ -10,6 +10,8 @@ from torch import Tensor
 from ringfence.extras import installed
 
 BLOCK: Final = 1024
+FEW: Final = 128
+"""Up to so many residuals, one warp does: most of a short kernel would be lanes that have none, waiting."""
 MANY: Final = 2**16
 """From so many residuals on, plain operations fill a GPU, and one program for all of them would not."""
 NONE, NUMBER, TENSOR = 0, 1, 2
@@ -73,7 +75,7 @@ def multiplied(
     with torch.cuda.device_of(f):
         kernels.multiplied[(1,)](
             f, table, rows, rho, total, slope, held, f.numel(), width,
-            RULE=RULES[rule], INDEXED=rows is not None, RAGGED=ragged, POINTER=isinstance(rho, Tensor), BLOCK=BLOCK,
+            RULE=RULES[rule], INDEXED=rows is not None, RAGGED=ragged, POINTER=isinstance(rho, Tensor), **_lanes(f),
         )  # fmt: skip
     return total, slope, held
 
@@ -100,7 +102,7 @@ def note_all(f: Tensor, sums: Tensor, counts: Tensor, *, violation: bool, ragged
     with torch.cuda.device_of(f):
         kernels.note_all[(1,)](
             f.detach().contiguous(), sums, counts, f.numel(),
-            SIDES=sums.numel(), VIOLATION=violation, RAGGED=ragged, BLOCK=BLOCK,
+            SIDES=sums.numel(), VIOLATION=violation, RAGGED=ragged, **_lanes(f),
         )  # fmt: skip
 
 
@@ -111,9 +113,14 @@ def _both(kernel: str, f: Tensor, number: float | Tensor) -> tuple[Tensor, Tenso
     total, slope = f.new_empty(()), torch.empty_like(f)
     with torch.cuda.device_of(f):
         getattr(kernels, kernel)[(1,)](
-            f, number, total, slope, f.numel(), POINTER=isinstance(number, Tensor), BLOCK=BLOCK
+            f, number, total, slope, f.numel(), POINTER=isinstance(number, Tensor), **_lanes(f)
         )
     return total, slope
+
+
+def _lanes(f: Tensor) -> dict[str, int]:
+    """How many entries a program takes at once, and by how many warps."""
+    return {"BLOCK": FEW, "num_warps": 1} if f.numel() <= FEW else {"BLOCK": BLOCK, "num_warps": 4}
 
 
 def _like(bound: float | Tensor | None, value: Tensor) -> float | Tensor | None:
@@ -136,9 +143,10 @@ class _Residual(torch.autograd.Function):
         sides = 2 if low is not None and high is not None else 1
         ctx.kinds, ctx.sides, ctx.shape, ctx.unit, ctx.mask = kinds, sides, value.shape, unit, mask
         out = value.new_empty(*value.shape, 2) if sides == 2 else torch.empty_like(value)
+        lanes = _lanes(value)
         with torch.cuda.device_of(value):
-            kernels.residual[(-(-value.numel() // BLOCK),)](
-                value, low, high, unit, mask, out, value.numel(), SIDES=sides, BLOCK=BLOCK, **kinds
+            kernels.residual[(-(-value.numel() // lanes["BLOCK"]),)](
+                value, low, high, unit, mask, out, value.numel(), SIDES=sides, **lanes, **kinds
             )
         return out
 
@@ -152,9 +160,10 @@ class _Residual(torch.autograd.Function):
             found = both if ctx.unit is None else both / ctx.unit
             return (found if ctx.mask is None else torch.where(ctx.mask, found, 0.0)), None, None, None, None
         out = slope.new_empty(ctx.shape)
+        lanes = _lanes(out)
         with torch.cuda.device_of(out):
-            kernels.residual_back[(-(-out.numel() // BLOCK),)](
-                slope.contiguous(), ctx.unit, ctx.mask, out, out.numel(), SIDES=ctx.sides, BLOCK=BLOCK, **ctx.kinds
+            kernels.residual_back[(-(-out.numel() // lanes["BLOCK"]),)](
+                slope.contiguous(), ctx.unit, ctx.mask, out, out.numel(), SIDES=ctx.sides, **lanes, **ctx.kinds
             )
         return out, None, None, None, None
 
