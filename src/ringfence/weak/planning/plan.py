@@ -27,7 +27,7 @@ RATES: Final = {32: 5e-4, 16: 1e-3, 8: 2e-3}
 """Learning rates by the network's width: those that the presets were found with."""
 LARGE: Final = 128 * 128
 """Pixels of a slice, beyond which a CPU has half as many of them in a batch."""
-STEPS: Final = {"cuda": 11200, "cpu": 800}
+STEPS: Final = {"cuda": 5600, "cpu": 800}
 """Of a training on slices; a CPU takes 400 for each class, if that is more: classes are found one after another."""
 PIXELS: Final = STEPS["cpu"] * 8 * 256 * 256
 """That a CPU goes over in minutes: smaller slices are seen more often."""
