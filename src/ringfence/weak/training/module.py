@@ -18,6 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MeanMetric
 
 from ringfence.fetching import fetched
+from ringfence.lightning import tell
 from ringfence.methods import Method
 from ringfence.methods.dual import DualMethod
 from ringfence.monitor import Monitor
@@ -283,8 +284,7 @@ class WeakSegmentation(pl.LightningModule):
                 f"training diverged in epoch {self.current_epoch + 1}: the mean loss is not finite. "
                 f"{advice(self.fence, self._rate())}"
             )
-        self.log("train_loss", loss)
-        self.log("temperature", temperature)
+        tell(self, {"train_loss": loss, "temperature": temperature})
 
     def on_train_epoch_end(self) -> None:
         """Stop or remark upon what has diverged, before a checkpoint is written; see ``divergence``."""
@@ -312,13 +312,13 @@ class WeakSegmentation(pl.LightningModule):
                 metric.reset()  # type: ignore[operator]
                 found |= one if isinstance(one, dict) else {name: one}
         pulls = self._pulls.tallied()
-        # in one copy; and logged as tensors on the CPU, for Lightning would put numbers on the GPU, and fetch each
         values = fetched(*map(torch.as_tensor, found.values()), *pulls.values())
-        self.log_dict(dict(zip(found, values, strict=False)))
+        told = dict(zip(found, values, strict=False))
         known = {name: one.tolist() for name, one in zip(pulls, values[len(found) :], strict=True)}
         for name, (mean, largest) in means_and_largest(known).items():
-            self.log(f"fence/mean_multiplier/{name}", torch.tensor(mean))
-            self.log(f"fence/max_multiplier/{name}", torch.tensor(largest))
+            told[f"fence/mean_multiplier/{name}"] = torch.tensor(mean)
+            told[f"fence/max_multiplier/{name}"] = torch.tensor(largest)
+        tell(self, told)
 
     # Divergence
 
