@@ -1,7 +1,8 @@
-"""How a training is ended from outside: by Ctrl-C or by SIGTERM, each as what it is."""
+"""How a training is ended from outside, by Ctrl-C or by SIGTERM, each as what it is; and what it computes in."""
 
 from __future__ import annotations
 
+import io
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from prepared_sets import make_prepared
 from ringfence import weak
 from ringfence.weak.ranks.processes import end_by_signal
 from ringfence.weak.tasks.settings import BoxDataSettings
+from ringfence.weak.training import fit as fitting
 from ringfence.weak.training.settings import TrainingSettings
 
 
@@ -61,3 +63,28 @@ def test_a_signal_ends_a_training_as_what_it_is(
     if end is SystemExit:
         assert caught.value.code == 128 + number
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_bfloat16_on_a_cpu_trains_alike_and_is_told_where_it_is_slow(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A plan's file may come from a processor that multiplies it to one that does not."""
+    make_prepared(tmp_path / "set", cases=2)
+    changes = {"data.prepared": str(tmp_path / "set"), "training.epochs": 3, "training.device": "cpu"}
+    loss = {}
+    for precision, native in (("32", False), ("bf16", True), ("bf16", False)):
+        monkeypatch.setattr(fitting, "multiplies_bf16", lambda native=native: native)
+        asked = weak.from_preset(
+            weak.TrainSettings, "boxes-small", {**changes, "training.precision": precision, "seed": 1}
+        )
+        console = Console(record=True, width=400, file=io.StringIO())
+        trained = weak.train(asked, tmp_path / f"{precision}-{native}", console=console)
+        loss[precision, native] = trained.history[-1]["train_loss"]
+        told = (
+            "note: training.precision is bf16, which this processor computes by way of float32"
+            in console.export_text()
+        )
+        assert told == (precision == "bf16" and not native)
+    assert loss["bf16", True] == loss["bf16", False]
+    assert loss["bf16", True] == pytest.approx(loss["32", False], rel=0.02)
+    assert loss["bf16", True] != loss["32", False]

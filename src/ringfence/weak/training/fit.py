@@ -24,7 +24,7 @@ from ringfence.lightning import FenceCallback
 from ringfence.weak.networks.build import Tempered, build_network, fitted_arguments
 from ringfence.weak.ranks.world import World, from_all, met
 from ringfence.weak.tasks.task import Task
-from ringfence.weak.training.accelerator import choose_accelerator
+from ringfence.weak.training.accelerator import choose_accelerator, multiplies_bf16
 from ringfence.weak.training.augmentation import Augmentation
 from ringfence.weak.training.checkpoints.checkpoint import WholeCheckpoints
 from ringfence.weak.training.history import History
@@ -161,6 +161,11 @@ def fit(
         world: the ranks that train together, which have met.
     """
     accelerator, training = choose_accelerator(settings.training.device), settings.training
+    if accelerator == "cpu" and training.precision == "bf16" and not multiplies_bf16():
+        bars.say(
+            "note: training.precision is bf16, which this processor computes by way of float32, slowly: "
+            "--training.precision 32 is faster here"
+        )
     module = make_module(settings, task, method, seed)
     history = History(run.path)
     keeper = ModelCheckpoint(run.path, "last", save_on_train_epoch_end=True, enable_version_counter=False)
