@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
-from typing import Any
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
 def option(default: Any, text: str, **marks: Any) -> Any:
@@ -31,3 +32,27 @@ def inside(group: str) -> Iterator[None]:
         raise ValueError(f"{group}{error}") from None
     except TypeError as error:
         raise TypeError(f"{group}{error}") from None
+
+
+def check_words(settings: object) -> None:
+    """Raise unless every field that is one of some words is one of them; a number that a word is made of will do.
+
+    Args:
+        settings: a dataclass; the command line checks by itself, and Python does not.
+    """
+    kind: Any = type(settings)  # mypy does not take a class for hashable
+    for name, words in _words(kind).items():
+        given = getattr(settings, name)
+        if given not in words and str(given) in words:  # such as 32
+            object.__setattr__(settings, name, str(given))
+        elif given not in words:
+            raise ValueError(f"{name} is one of {', '.join(words)}; got {given!r}")
+
+
+@cache
+def _words(kind: type) -> dict[str, tuple[str, ...]]:
+    try:
+        hints = get_type_hints(kind)
+    except NameError:  # of somebody's own class, whose annotations are for a type checker alone
+        return {}
+    return {name: get_args(one) for name, one in hints.items() if get_origin(one) is Literal}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,6 +92,26 @@ def test_a_mistake_in_a_file_is_named(text: str, message: str, tmp_path: Path) -
     with pytest.raises(ValueError, match=".*") as error:
         from_file(TrainSettings, tmp_path / "c.yaml")
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("training.device", "gpu", "training.device is one of auto, cpu, cuda; got 'gpu'"),
+        ("training.precision", "fp16", "training.precision is one of auto, 32, bf16, 64; got 'fp16'"),
+        ("data.streamed", True, "data.streamed is one of auto, always, never; got True"),
+        ("log_barrier.unit", "pixel", "unit is one of pixels, relative, odds; got 'pixel'"),
+        ("refinement.teachers", None, "refinement.teachers is one of all, last; got None"),
+    ],
+)
+def test_a_word_that_is_none_of_those_is_refused_in_python_too(name: str, value: object, message: str) -> None:
+    """A device "gpu" was a CPU, without a word."""
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        from_preset(TrainSettings, "boxes", {name: value})
+
+
+def test_a_number_may_stand_for_its_word() -> None:
+    assert from_preset(TrainSettings, "boxes", {"training.precision": 32}).training.precision == "32"
 
 
 def test_methods_that_are_left_out_have_their_defaults() -> None:

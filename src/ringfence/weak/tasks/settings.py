@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ringfence.numbers import positive_number, whole_number
-from ringfence.options import inside, option
+from ringfence.options import check_words, inside, option
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class BoxDataSettings:
 
     def __post_init__(self) -> None:
         with inside("data."):
+            check_words(self)
             whole_number("margin", self.margin, 0)
             whole_number("smallest_part", self.smallest_part)
             whole_number("gap", self.gap, 0)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
 from ringfence import class_path
 from ringfence.hints import nearest, one_line
 from ringfence.numbers import fraction, not_negative, positive_number
-from ringfence.options import option
+from ringfence.options import check_words, option
 
 if TYPE_CHECKING:
     from ringfence.methods import Method
@@ -62,6 +62,7 @@ class MethodSettings(ABC):
     final_temperature: float = option(1.0, "its value in the last epoch (geometric schedule)")
 
     def __post_init__(self) -> None:
+        check_words(self)
         positive_number("temperature", self.temperature)
         positive_number("final_temperature", self.final_temperature)
 

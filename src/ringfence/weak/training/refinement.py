@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ringfence.numbers import fraction, not_negative
-from ringfence.options import inside, option
+from ringfence.options import check_words, inside, option
 
 
 @dataclass(frozen=True)
@@ -27,5 +27,6 @@ class RefinementSettings:
 
     def __post_init__(self) -> None:
         with inside("refinement."):
+            check_words(self)
             fraction("unsure", self.unsure)
             not_negative("constraints", self.constraints)

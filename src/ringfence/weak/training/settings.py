@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from ringfence.hints import hint
 from ringfence.numbers import fraction, positive_number, whole_number
-from ringfence.options import inside, option
+from ringfence.options import check_words, inside, option
 
 FEWEST, MOST = 10, 400
 """Epochs, where their number follows from the steps."""
@@ -87,6 +87,7 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         with inside("training."):
+            check_words(self)
             if self.epochs is not None:
                 whole_number("epochs", self.epochs)
             whole_number("steps", self.steps)
