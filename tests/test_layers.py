@@ -16,8 +16,8 @@ NAMES = {".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix("
 
 LAYERS = ("core", "segmentation", "weak", "report", "cli")
 ROOMS = (
-    *("ranks", "volumes", "datasets", "prepared", "annotations", "constraints", "tasks", "networks", "planning"),
-    *("training", "inference", "presets", "experiments"),
+    *("ranks", "volumes", "datasets", "prepared", "annotations", "constraints", "tasks", "networks"),
+    *("training", "planning", "inference", "presets", "experiments"),
 )
 BASICS = (
     *("files", "folders", "documents", "memory", "hints", "numbers", "options", "class_path", "extras"),

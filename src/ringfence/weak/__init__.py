@@ -14,8 +14,8 @@ The rooms, each of which imports only those before it:
 - constraints   what can be asked of a region: one kind a file
 - tasks         what is learnt: boxes of a prepared set, or the paper's discs
 - networks      built by name and checked; weights in files that no code comes from
-- planning      a set's fingerprint, and the settings that follow from it, with reasons
 - training      settings, the registry of methods, augmentation, data, module, metrics
+- planning      a set's fingerprint, and the settings that follow from it, with reasons
 - inference     model file, predictor, masks as arrays and as files
 - experiments   one model (train) or every method (compare), from settings and presets
 - evaluation    masks against the truth, or against each other

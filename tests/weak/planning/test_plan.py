@@ -48,6 +48,14 @@ def test_a_cpu_sees_small_slices_more_often() -> None:
     assert make_plan(fingerprint(tight=0), "cuda").changes["training.steps"] == 2800  # of volumes
 
 
+@pytest.mark.parametrize(("slices", "epochs"), [(60, 400), (320, 280), (20_000, 10)])
+def test_a_plan_says_how_many_epochs_there_will_be(slices: int, epochs: int) -> None:
+    made = make_plan(replace(fingerprint(), slices=slices), "cuda")
+    (said,) = (one.reason for one in made.choices if one.name == "training.steps")
+    assert said == f"about {epochs} epochs of {slices} samples"
+    assert planned(made).lasting(slices).training.epochs == epochs
+
+
 def test_a_cpu_that_multiplies_bfloat16_takes_more_steps() -> None:
     plain, faster = (make_plan(fingerprint(), "cpu", bf16=one).changes for one in (False, True))
     assert "training.precision" not in plain

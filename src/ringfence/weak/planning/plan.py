@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from ringfence.hints import one_line
 from ringfence.weak.planning.fingerprint import ClassFacts, Fingerprint
+from ringfence.weak.training.settings import TrainingSettings
 
 ODDS: Final = (0.1, 9.0)
 """Of being in the box, at which a pixel becomes foreground: in the first epoch, and in the last."""
@@ -168,7 +169,7 @@ def _network(found: Fingerprint, device: Device, volumes: bool, faster: bool) ->
         steps = int(max(steps, seen, 400 * len(found.classes)))
         steps = int(round(FASTER * steps, -2)) if faster else steps
     samples = found.cases if volumes else found.slices
-    epochs = math.ceil(steps / math.ceil(samples / batch))
+    epochs = TrainingSettings(None, steps, batch).lasting(samples).length
     return [
         Choice("network.class_path", "monai.networks.nets.BasicUNet", "halves four times: sees 140 pixels around"),
         Choice("network.init_args", arguments, f"as wide as {where} trains in minutes"),
