@@ -221,7 +221,7 @@ class FenceCallback(_Callback):
         """Log what is known on the CPU, from there: whoever reads it need not wait for a GPU, value by value."""
         if trainer.world_size > 1:  # ranks speak to each other by their devices
             values = {key: one.to(pl_module.device) for key, one in values.items()}
-        tell(pl_module, {f"{self.prefix}{name}{key}": one for key, one in values.items()}, sync_dist=True)
+        log_epoch(pl_module, {f"{self.prefix}{name}{key}": one for key, one in values.items()}, sync_dist=True)
 
     def _keep_if_best(self, trainer: Any) -> None:
         if self.score is None or self._feasible is None or trainer.fast_dev_run:
@@ -254,7 +254,7 @@ class FenceCallback(_Callback):
         return str(trainer.strategy.broadcast(path))
 
 
-def tell(pl_module: Any, values: Mapping[str, Tensor], sync_dist: bool = False) -> None:
+def log_epoch(pl_module: Any, values: Mapping[str, Tensor], sync_dist: bool = False) -> None:
     """``log_dict`` of an epoch's values, on the shortest way where none but callbacks are told.
 
     Lightning's takes up to half a millisecond for each value, which of a short epoch is a percent. Where there is

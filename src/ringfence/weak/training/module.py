@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MeanMetric
 
 from ringfence.fetching import fetched
-from ringfence.lightning import tell
+from ringfence.lightning import log_epoch
 from ringfence.methods import Method
 from ringfence.methods.dual import DualMethod
 from ringfence.monitor import Monitor
@@ -284,7 +284,7 @@ class WeakSegmentation(pl.LightningModule):
                 f"training diverged in epoch {self.current_epoch + 1}: the mean loss is not finite. "
                 f"{advice(self.fence, self._rate())}"
             )
-        tell(self, {"train_loss": loss, "temperature": temperature})
+        log_epoch(self, {"train_loss": loss, "temperature": temperature})
 
     def on_train_epoch_end(self) -> None:
         """Stop or remark upon what has diverged, before a checkpoint is written; see ``divergence``."""
@@ -318,7 +318,7 @@ class WeakSegmentation(pl.LightningModule):
         for name, (mean, largest) in means_and_largest(known).items():
             told[f"fence/mean_multiplier/{name}"] = torch.tensor(mean)
             told[f"fence/max_multiplier/{name}"] = torch.tensor(largest)
-        tell(self, told)
+        log_epoch(self, told)
 
     # Divergence
 
