@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "docs" / name for name in ("performance.md", "plan.md")]
+PAGES = [ROOT / "docs" / name for name in ("performance.md", "plan.md", "plan-choices.md")]
 BLOCK = re.compile(r"(<!-- (results/\S+\.md) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
