@@ -13,7 +13,6 @@ import argparse
 import json
 import statistics
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,27 +78,17 @@ def main() -> None:
     options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
 
 
-class Steps(pl.Callback):
-    """Times an epoch's steps, until the last has been taken."""
+class Parts(History):
+    """An epoch's seconds, and of these what its steps took, until validation begins."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.seconds: list[float] = []
-        self._began = 0.0
-
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock."""
-        self._began = _now()
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.steps: list[float] = []
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Validation comes after the last step."""
-        self.seconds.append(_now() - self._began)
-
-
-def _now() -> float:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter()
+        """It comes after the last step."""
+        super().on_validation_start(trainer, pl_module)
+        self.steps.append(self._validating - self._began)
 
 
 def epoch_seconds(settings: SyntheticSettings, task: Task, method: str) -> tuple[float, float]:
@@ -107,13 +96,13 @@ def epoch_seconds(settings: SyntheticSettings, task: Task, method: str) -> tuple
     module = make_module(settings, task, method, seed=0)
     module.supervised = True
     with tempfile.TemporaryDirectory() as folder, quiet_lightning():
-        history, steps = History(Path(folder)), Steps()
+        parts = Parts(Path(folder))
         trainer = pl.Trainer(
             accelerator="cuda" if torch.cuda.is_available() else "cpu",
             devices=1,
             precision="bf16-mixed" if torch.cuda.is_available() else "32-true",
             max_epochs=5,
-            callbacks=[make_callback(method), steps, history],
+            callbacks=[make_callback(method), parts],
             logger=False,
             benchmark=False,
             enable_checkpointing=False,
@@ -122,8 +111,8 @@ def epoch_seconds(settings: SyntheticSettings, task: Task, method: str) -> tuple
             num_sanity_val_steps=0,
         )
         trainer.fit(module, datamodule=make_data(settings, task, module, seed=0))
-    epochs = [row["seconds_train"] for row in history.rows]
-    whole, taken = min(zip(epochs, steps.seconds, strict=True))
+    epochs = [row["seconds_train"] for row in parts.rows]
+    whole, taken = min(zip(epochs, parts.steps, strict=True))
     return taken, whole - taken
 
 
@@ -140,13 +129,13 @@ def as_markdown(record: dict[str, Any]) -> str:
         lines.append(f"| {size} | {' | '.join(f'{ratios[name]:.3f}' for name in METHODS)} |")
     lines += [
         "",
-        "What is added by the epoch's steps, and once, at its end, in percent of the base's epoch:",
+        "What is added by the epoch's steps / once, at its end, in percent of the base's epoch:",
         "",
         f"| batch size | {' | '.join(METHODS)} |",
         "|---" * (len(METHODS) + 1) + "|",
     ]
     for size, shares in record["added_by_steps_and_at_the_end"].items():
-        both = (f"{100.0 * shares[name][0]:.1f} + {100.0 * shares[name][1]:.1f}" for name in METHODS)
+        both = (" / ".join(f"{round(100.0 * share, 1) + 0.0}" for share in shares[name]) for name in METHODS)
         lines.append(f"| {size} | {' | '.join(both)} |")
     lines += ["", f"`{record['command']}`, seed 0, torch {facts['torch']}, {facts['gpu']}, {facts['cpu']}."]
     return "\n".join(lines) + "\n"

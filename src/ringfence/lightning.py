@@ -257,8 +257,8 @@ class FenceCallback(_Callback):
 def log_epoch(pl_module: Any, values: Mapping[str, Tensor], sync_dist: bool = False) -> None:
     """``log_dict`` of an epoch's values, on the shortest way where none but callbacks are told.
 
-    Lightning's takes up to half a millisecond for each value, which of a short epoch is a percent. Where there is
-    neither logger nor other rank, it ends where LearningRateMonitor puts its values at once.
+    Lightning's takes longer for a value than a dual step. Where there is neither logger nor other rank, it ends
+    where LearningRateMonitor puts its values at once.
 
     Args:
         pl_module: which logs.

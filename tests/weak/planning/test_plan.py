@@ -56,6 +56,18 @@ def test_a_plan_says_how_many_epochs_there_will_be(slices: int, epochs: int) -> 
     assert planned(made).lasting(slices).training.epochs == epochs
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ({"device": "gpu"}, "training.device is one of auto, cpu, cuda; got 'gpu'"),
+        ({"precision": "fp16"}, "training.precision is one of auto, 32, bf16, 64; got 'fp16'"),
+    ],
+)
+def test_a_plan_for_no_device_that_there_is_is_refused(word: dict[str, str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        plan(tmp_path, **word)
+
+
 def test_a_cpu_that_multiplies_bfloat16_takes_more_steps() -> None:
     plain, faster = (make_plan(fingerprint(), "cpu", bf16=one).changes for one in (False, True))
     assert "training.precision" not in plain

@@ -15,6 +15,7 @@ from ringfence.weak.planning.plan import Choice, Device, Plan, make_plan
 from ringfence.weak.tasks.boxes import prepared_of
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.training.accelerator import choose_accelerator, multiplies_bf16
+from ringfence.weak.training.settings import TrainingSettings
 
 PRESET: Final = TrainSettings.preset
 """What a plan changes."""
@@ -28,6 +29,8 @@ def plan(data: BoxDataSettings | str | Path, device: str = "auto", precision: st
         device: auto, cpu or cuda: where it will be trained.
         precision: of the network, where it is known already: a CPU's in float32 takes fewer steps.
     """
+    words: dict[str, Any] = {"device": device, "precision": precision}
+    asked = TrainingSettings(**words)  # which checks them
     if not isinstance(data, BoxDataSettings):
         data = BoxDataSettings(prepared=str(data))
     prepared = prepared_of(data)
@@ -36,14 +39,14 @@ def plan(data: BoxDataSettings | str | Path, device: str = "auto", precision: st
         boxes = read_boxes(data.boxes, prepared)
         boxes = [*boxes, *left_out(boxes, data.gap)]
     fingerprint = read_fingerprint(prepared, boxes, data.smallest_part)
-    accelerator: Device = choose_accelerator(device)
+    accelerator: Device = choose_accelerator(asked.device)
     given = [Choice("data.prepared", data.prepared, "the set")]
     if data.boxes is not None:
         given.append(Choice("data.boxes", data.boxes, "its boxes"))
     if data.folds is not None:
         given.append(Choice("data.folds", data.folds, "of the training cases, all of them but for one part"))
         given.append(Choice("data.fold", data.fold, "the part that is held out"))
-    bf16 = precision in ("auto", "bf16") and multiplies_bf16()
+    bf16 = asked.precision in ("auto", "bf16") and multiplies_bf16()
     made = make_plan(fingerprint, accelerator, drawn=data.boxes is not None, bf16=bf16)
     return Plan(made.fingerprint, (*given, *made.choices), made.remarks)
 

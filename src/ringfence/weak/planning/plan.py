@@ -33,7 +33,9 @@ STEPS: Final = {"cuda": 5600, "cpu": 800}
 PIXELS: Final = STEPS["cpu"] * 8 * 256 * 256
 """That a CPU goes over in minutes: smaller slices are seen more often."""
 MANY: Final = 2800
-"""Steps of a CPU on the smallest slices; and of a GPU on volumes, which have as many voxels as dozens of slices."""
+"""Steps of a CPU on the smallest slices."""
+OF_VOLUMES: Final = 2800
+"""Steps of a GPU on volumes, each of which has as many voxels as dozens of slices."""
 FASTER: Final = 1.6
 """Times as many steps a CPU takes in bfloat16, if it multiplies that by itself (results/speed/bf16_cpu.md)."""
 VOXELS: Final = {"cuda": 128**3, "cpu": 32 * 64 * 64}
@@ -163,7 +165,7 @@ def _network(found: Fingerprint, device: Device, volumes: bool, faster: bool) ->
     arguments = {"features": features, "act": "relu", "norm": "batch", "upsample": "nontrainable"}
     where = "a GPU" if device == "cuda" else "a CPU"
     batch = 2 if volumes else 8 if device == "cpu" and pixels > LARGE else 16
-    steps = MANY if device == "cuda" and volumes else STEPS[device]
+    steps = OF_VOLUMES if device == "cuda" and volumes else STEPS[device]
     if device == "cpu":
         seen = min(MANY, round(PIXELS / (batch * pixels), -2))
         steps = int(max(steps, seen, 400 * len(found.classes)))
