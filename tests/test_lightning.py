@@ -6,7 +6,7 @@ import json
 import math
 from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import lightning.pytorch
 import pytest
@@ -16,7 +16,7 @@ import torch
 import ringfence as rf
 from children import python
 from lightning_modules import loader, module, trainer
-from ringfence.lightning import FenceCallback
+from ringfence.lightning import FenceCallback, log_epoch
 
 # Lightning itself, on this torch and at this size
 pytestmark = [
@@ -383,6 +383,25 @@ def test_a_logger_is_told_what_callbacks_are(pl: ModuleType, tmp_path: Path) -> 
     ] * 2
     assert alone[1] != alone[2]
     assert (logged, nothing) == (alone[-1], {})
+
+
+@pytest.mark.parametrize(
+    ("doing", "ranks", "loggers", "at_once"),
+    [("fit", 1, [], True), ("fit", 2, [], False), ("fit", 1, ["csv"], False), ("validate", 1, [], False)],
+)
+def test_values_take_the_short_way_only_where_nobody_else_is_told(
+    doing: str, ranks: int, loggers: list[str], at_once: bool
+) -> None:
+    """Ranks may each have a value of their own, loggers are told by Lightning, and `validate` returns what it logged."""
+    known: dict[str, torch.Tensor] = {}
+    logged: list[tuple[dict[str, torch.Tensor], bool]] = []
+    run = SimpleNamespace(
+        state=SimpleNamespace(fn=doing), world_size=ranks, loggers=loggers, callback_metrics=known
+    )
+    model = SimpleNamespace(trainer=run, log_dict=lambda values, sync_dist: logged.append((values, sync_dist)))
+    values = {"fence/t": torch.tensor(3.0)}
+    log_epoch(model, values, sync_dist=True)
+    assert (known, logged) == ((values, []) if at_once else ({}, [(values, True)]))
 
 
 def test_two_ranks_agree_with_one(tmp_path: Path) -> None:
