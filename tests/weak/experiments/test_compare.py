@@ -67,6 +67,11 @@ def rows(folder: Path, method: str, seed: int = 0) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
+def untimed(epochs: list[dict[str, str]]) -> list[dict[str, str]]:
+    """What an epoch that is computed again has again; what it took is another time's."""
+    return [{name: value for name, value in row.items() if not name.startswith("seconds_")} for row in epochs]
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compare(tiny(), tmp_path_factory.mktemp("compare") / "run", console=QUIET).path
@@ -159,10 +164,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
     assert signal.getsignal(signal.SIGINT) is handler  # Ctrl-C works again
     assert (tmp_path / "run" / "seed-0" / method / "last.ckpt").exists()
     compare(settings, tmp_path / "run", resume=True, console=QUIET)
-    before, after = rows(finished, method), rows(tmp_path / "run", method)
-    for row in (*before, *after):
-        del row["seconds_train"], row["seconds_validation"]
-    assert after == before
+    assert untimed(rows(tmp_path / "run", method)) == untimed(rows(finished, method))
     one, other = (
         read_model(folder / "seed-0" / method / "model.safetensors")[0].state_dict()
         for folder in (finished, tmp_path / "run")
@@ -204,9 +206,7 @@ def test_an_interrupted_run_goes_on_with_any_optimiser_and_schedule(
             compare(settings, tmp_path / "parts", console=QUIET)
     assert len(rows(tmp_path / "parts", "augmented_lagrangian")) == 2
     compare(settings, tmp_path / "parts", resume=True, console=QUIET)
-    both = [rows(tmp_path / name, "augmented_lagrangian") for name in ("whole", "parts")]
-    for row in (*both[0], *both[1]):
-        del row["seconds_train"], row["seconds_validation"]
+    both = [untimed(rows(tmp_path / name, "augmented_lagrangian")) for name in ("whole", "parts")]
     assert both[0] == both[1]
     if schedule[0]:
         assert len({row["lr"] for row in both[0]}) == 3
@@ -415,7 +415,7 @@ def test_ctrl_c_ends_with_one_message_and_the_command_it_names_goes_on(
     """The real thing: a process, a signal, an exit status, and the command it names."""
     out = tmp_path / "run"
     options = ["--methods", "penalty", "--data.size", "24", "--data.train", "16", "--data.validation", "4"]
-    options += ["--training.epochs", "60", "--training.device", "cpu", "--network.class_path", "torch.nn.Conv2d"]
+    options += ["--training.epochs", "200", "--training.device", "cpu", "--network.class_path", "torch.nn.Conv2d"]
     options += ["--network.init_args", json.dumps(TINY_NETWORK.init_args)]
     process = children.started(
         [sys.executable, "-m", "ringfence", "compare", "synthetic", *options, "--out", str(out)],
@@ -434,9 +434,10 @@ def test_ctrl_c_ends_with_one_message_and_the_command_it_names_goes_on(
     assert found is not None, errors
     assert shlex.split(found[1]) == ["compare", "synthetic", "--out", str(out), "--resume"]
     before = rows(out, "penalty")
-    assert 1 <= len(before) < 60
+    assert 1 <= len(before) < 200
     assert main(shlex.split(found[1])) == 0
     after = rows(out, "penalty")
-    assert [int(row["epoch"]) for row in after] == list(range(1, 61))  # it went on, and lost nothing
-    assert after[: len(before)] == before
+    assert [int(row["epoch"]) for row in after] == list(range(1, 201))  # it went on, and lost nothing
+    # The signal may come after an epoch's row and before its checkpoint: then the epoch is computed again.
+    assert untimed(after[: len(before)]) == untimed(before)
     assert "Penalty" in capsys.readouterr().out
