@@ -142,6 +142,8 @@ def test_a_printed_config_reads_back_as_itself(
         ("train tiny.yaml --data.prepared set --constraints.strips.width", "--constraints.strips.width needs a value"),
         ("train --limits.strip_width 3", "there is no option 'limits.strip_width' any more: limits are constraints, as in --constraints.strips.width 5"),
         ("train tiny.yaml --data.prepared set --log_barrier.weights.stripes 2", "log_barrier.weights: there is no constraint 'stripes'; there are: strips, outside, box_size"),
+        ("train tiny.yaml --data.prepared set --log_barrier.most_odds.outsid 2", "log_barrier.most_odds: there is no constraint 'outsid'; there are: strips, outside, box_size"),
+        ("train tiny.yaml --data.prepared set --log_barrier.most_odds.outside 0", "log_barrier: most_odds.outside must be positive and finite, got most_odds.outside=0"),
         ("train tiny.yaml --data.prepared set --log_barrier.t 0", "log_barrier: t must be positive and finite, got t=0.0"),
         ("train tiny.yaml --data.prepared set --optimiser.class_path torch.optim.Adm", "optimiser.class_path: torch.optim has no 'Adm'; did you mean 'Adam'?"),
         ("train boxes-smal --data.prepared set", "there is no preset 'boxes-smal'; did you mean 'boxes-small'?"),

@@ -139,10 +139,10 @@ def test_a_class_of_ones_own_by_its_path(own: str) -> None:
     [
         ({}, "constraints: there is none; there are: "),
         ({"strips": None}, "constraints: there is none; there are: "),
-        ({"stripes": {}}, "constraints: there is no kind 'stripes'; did you mean 'strips'? A class of your own"),
-        ({"xyzzy": {}}, "constraints: there is no kind 'xyzzy'; there is box_size, "),
+        ({"stripes": {}}, "constraints: there is no kind 'stripes'; did you mean 'strips'? (a class of your own"),
+        ({"xyzzy": {}}, "constraints: there is no kind 'xyzzy'; there is absent, box_size, "),
         ({"strips": {"wdth": 3}}, "constraints.strips.wdth: there is no such setting; did you mean 'width'?"),
-        ({"outside": {"wdth": 3}}, "constraints.outside.wdth: there is no such setting; Outside has none"),
+        ({"absent": {"wdth": 3}}, "constraints.absent.wdth: there is no such setting; Absent has none"),
         ({"strips": {"width": 0}}, "constraints.strips.width must be a whole number, at least 1, got 0"),
         ({"strips": {"width": "5"}}, "constraints.strips.width must be a whole number, at least 1, got '5'"),
         ({"strips": 5}, "constraints.strips: settings are a mapping, such as {}; got 5"),

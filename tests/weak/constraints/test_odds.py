@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import pytest
 import torch
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 
 import ringfence as rf
 from ringfence.segmentation import Region
+from ringfence.weak.constraints.absent import Absent
 from ringfence.weak.constraints.box_size import BoxSize
-from ringfence.weak.constraints.constraint import Constraint
+from ringfence.weak.constraints.constraint import Constraint, Unit
 from ringfence.weak.constraints.odds import FILL, YARDSTICK, add_yardsticks, strip_pulls, yardstick_of
 from ringfence.weak.constraints.outside import Outside
 from ringfence.weak.constraints.slanted_strips import SlantedStrips
 from ringfence.weak.constraints.strips import Strips
+from ringfence.weak.training.methods import LogBarrier, Setup
 
 
 def samples(boxes: list[list[list[int]]], whole: bool = True) -> dict[str, torch.Tensor]:
@@ -56,6 +59,38 @@ def test_pull_and_push_balance_at_the_odds(lines: int, width: int, columns: int,
     inside, outside = slope[0, 0, 2 : 2 + height, 1 : 1 + breadth], slope[0, 0, 0]
     assert torch.allclose(outside, outside[0].expand_as(outside))
     assert torch.allclose(outside[0] / -inside, torch.tensor(odds, dtype=torch.float64), rtol=1e-4)
+
+
+@pytest.mark.parametrize("odds", [0.1, 0.5, 0.8, 9.0])
+def test_whether_there_is_an_object_is_decided_at_the_odds_that_are_allowed(odds: float) -> None:
+    """An image with a box, filled as an ellipse fills it, and one without: d loss / d s in both, by autograd."""
+    targets = samples([[[2, 14], [1, 11]], []])
+    constraints: dict[str, Constraint] = {"strips": Strips(2), "outside": Outside(absent=False), "absent": Absent()}
+    add_yardsticks(targets, dict(targets), constraints.values())
+    s = torch.full((2, 1, 16, 12), 1e-3, dtype=torch.float64)
+    s[0, 0, 2:14, 1:11] = FILL
+    s.requires_grad_(True)
+    region = Region(torch.cat([torch.zeros_like(s), (s / (1 - s)).log()], dim=1))
+    fence = LogBarrier(t=math.sqrt(odds), mu=1.0, most_odds={"absent": 0.5}).make(Setup(2, 2, tuple(constraints)))
+    loss = fence(**{name: one.residual(region, targets, "odds") for name, one in constraints.items()})
+    (slope,) = torch.autograd.grad(loss, s)
+    pull, push, empty = -slope[0, 0, 5, 5], slope[0, 0, 0, 0], slope[1, 0]
+    assert (push / pull).item() == pytest.approx(odds, rel=1e-4)
+    torch.testing.assert_close(empty / pull, torch.full_like(empty, min(odds, 0.5)), rtol=1e-4, atol=0.0)
+
+
+def test_of_what_is_outside_absent_has_the_images_without_a_box() -> None:
+    """Together they are what ``outside`` is alone, in every unit."""
+    targets = samples([[[2, 6], [1, 7]], [], [[0, 0], [3, 3]]])
+    targets[YARDSTICK] = torch.tensor([[3.0]] * 3, dtype=torch.float64)
+    logits = torch.randn(3, 2, 12, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for unit in get_args(Unit):
+        whole, some, none = (
+            one.residual(Region(logits), targets, unit) for one in (Outside(), Outside(absent=False), Absent())
+        )
+        assert some.present.flatten().tolist() == [True, False, False]
+        assert none.present.flatten().tolist() == [False, True, True]
+        torch.testing.assert_close(some.filled(0.0) + none.filled(0.0), whole.f)
 
 
 def test_yardsticks_of_boxes_by_hand() -> None:

@@ -31,7 +31,8 @@ WISHED = {"edges"}
 ASKED: dict[str, list[dict[str, Any]]] = {
     "strips": [{}, {"width": 1}],
     "slanted_strips": [{}, {"width": 1, "angles": [-45.0, -8.0, 45.0]}],
-    "outside": [{}],
+    "outside": [{}, {"absent": False}],
+    "absent": [{}],
     "box_size": [{}, {"low": 0.02}],
     "size": [{"slack": 0.001}],
     "centroid": [{"slack": 0.51}],  # images move by whole pixels, so that bounds are half a pixel off
@@ -69,6 +70,7 @@ WRONG: dict[str, Callable[[Tensor], Tensor]] = {
     "strips": torch.zeros_like,
     "slanted_strips": torch.zeros_like,
     "outside": rolled,
+    "absent": torch.ones_like,
     "box_size": everything,
     "size": everything,
     "centroid": rolled,
@@ -198,6 +200,7 @@ def test_true_of_real_prostates(prostates: weak.PreparedSet, volumes: bool) -> N
         mask = torch.from_numpy(np.stack([whole & ~core & ~apart, core, apart], axis=1))
         if volumes:
             mask = mask.transpose(0, 1)[None].contiguous()
+            mask = torch.cat([mask, torch.zeros_like(mask)])  # and one in which all are absent
         check_truth(mask, asked(mask.ndim - 2), counted=1, times=1)
 
 

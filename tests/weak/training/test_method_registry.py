@@ -72,6 +72,29 @@ def test_t_grows_by_mu_or_to_where_it_should_be() -> None:
     assert float(once.t) == 0.5  # of one epoch, the first is the last
 
 
+@pytest.mark.parametrize(
+    "growth", [{"mu": 2.0}, {"mu": None, "final_t": 8.0}, {"mu": None, "final_t": 8.0, "hold": 0.5}]
+)
+def test_odds_of_a_constraint_stop_where_they_should(growth: dict[str, Any]) -> None:
+    """t of it against 1/t of the others: t² up to 2.25, and 2.25 from there on."""
+    setup = replace(SETUP, constraints=("size", "absent"))
+    fence, plain = (
+        METHODS["log_barrier"](t=0.5, most_odds=most, **growth).make(setup) for most in ({"absent": 2.25}, {})
+    )
+    seen = []
+    for _ in range(5):
+        assert isinstance(fence, rf.LogBarrier)
+        assert isinstance(plain, rf.LogBarrier)
+        assert isinstance(fence.t, dict)
+        assert fence.t["size"] == pytest.approx(plain.t, rel=1e-5)
+        seen.append(fence.t["absent"] * fence.t["size"])
+        assert seen[-1] == pytest.approx(min(fence.t["size"] ** 2, 2.25))
+        fence.step()
+        plain.step()
+    assert seen[0] < 2.25 == pytest.approx(seen[-1])
+    assert METHODS["log_barrier"](t=0.5, most_odds={"absent": 2.0}).make(SETUP).t == 0.5  # where there is no such
+
+
 def test_full_supervision_has_no_fence() -> None:
     assert METHODS["full_supervision"]().make(SETUP) is None
 

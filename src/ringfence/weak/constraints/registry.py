@@ -77,7 +77,7 @@ def _kind(name: str, settings: dict[str, Any]) -> tuple[type[Constraint], dict[s
         if name not in kinds():
             raise ValueError(
                 f"constraints: there is no kind '{one_line(name)}'; {hint(name, kinds())} "
-                "A class of your own is named by its class_path"
+                "(a class of your own is named by its class_path)"
             )
         return kinds()[name], settings
     path, arguments = settings.pop("class_path"), settings.pop("init_args", None) or {}

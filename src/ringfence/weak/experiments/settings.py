@@ -33,6 +33,8 @@ RENAMED: Final = {
 """Settings of older versions, and what to write instead."""
 BOX_CONSTRAINTS: Final[dict[str, Any]] = {"strips": {}, "outside": {}, "box_size": {}}
 """The paper's three."""
+PLANNED: Final = (*BOX_CONSTRAINTS, "edges", "absent")
+"""What presets and plans have, and users may leave out without a word about weights."""
 
 
 @dataclass(frozen=True)
@@ -133,11 +135,11 @@ class BoxSettings(ExperimentSettings):
                 "augment.flip: slices can be flipped in volumes alone: give data.patch, or leave them out"
             )
         for method, own in self.method_settings.items():
-            for name in getattr(own, "weights", {}):
-                if name not in self.constraints and name not in BOX_CONSTRAINTS:
+            by_name = {key: getattr(own, key, {}) for key in ("weights", "most_odds")}
+            for key, name in ((key, name) for key, given in by_name.items() for name in given):
+                if name not in self.constraints and name not in PLANNED:
                     raise ValueError(
-                        f"{method}.weights: there is no constraint '{name}'; "
-                        f"there are: {', '.join(self.constraints)}"
+                        f"{method}.{key}: there is no constraint '{name}'; there are: {', '.join(self.constraints)}"
                     )
 
 

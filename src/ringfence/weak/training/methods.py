@@ -167,10 +167,15 @@ class LogBarrier(ConstrainedSettings):
     mu: float | None = option(1.1, "growth of t per epoch; null where final_t is given")
     final_t: float | None = option(None, "t in the last epoch (geometric schedule); default: mu says how it grows")
     hold: float = option(0.0, "the fraction of epochs that t stays as it is before it grows to final_t")
+    most_odds: dict[str, float] = option(
+        {}, "odds that those of a constraint never exceed, by its name: its t is then the smaller of t and odds / t"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive_number("t", self.t)
+        for name, odds in self.most_odds.items():
+            positive_number(f"most_odds.{name}", odds)
         if fraction("hold", self.hold) == 1.0:
             raise ValueError("hold 1 leaves no epoch in which t could grow: give a smaller fraction")
         if self.hold and self.final_t is None:
@@ -197,21 +202,38 @@ class LogBarrier(ConstrainedSettings):
         """μ is such that t is what it should be in the last epoch."""
         import ringfence as rf
 
-        growth = float(self.mu or 1.0)
-        if self.final_t is not None:
-            if self.hold:
-                return rf.LogBarrier(self._held(self.final_t, setup.epochs), **self.options(setup))
-            growth = float((self.final_t / self.t) ** (1.0 / max(setup.epochs - 1, 1)))
-        return rf.LogBarrier(self.t, growth, **self.options(setup))
+        options = self.options(setup)
+        if any(name in self.most_odds for name in setup.constraints):
+            t = self._by_epoch(setup.epochs)
+            return rf.LogBarrier({name: self._at_most(name, t) for name in setup.constraints}, **options)
+        if self.hold:
+            return rf.LogBarrier(self._by_epoch(setup.epochs), **options)
+        return rf.LogBarrier(self.t, self._growth(setup.epochs), **options)
 
-    def _held(self, final: float, epochs: int) -> Callable[[int], float]:
+    def _growth(self, epochs: int) -> float:
+        if self.final_t is None:
+            return float(self.mu or 1.0)
+        return float((self.final_t / self.t) ** (1.0 / max(epochs - 1, 1)))
+
+    def _by_epoch(self, epochs: int) -> Callable[[int], float]:
         """t by epoch, from 0: as it is for a while, and then geometric."""
+        growth = self._growth(epochs)
 
         def t(epoch: int) -> float:
-            passed = epoch / max(epochs - 1, 1)
-            return float(self.t * (final / self.t) ** min(max((passed - self.hold) / (1.0 - self.hold), 0.0), 1.0))
+            if not self.hold:
+                passed = float(epoch)
+            else:  # up to final_t in what is left of the epochs
+                last = max(epochs - 1, 1)
+                passed = last * min(max((epoch / last - self.hold) / (1.0 - self.hold), 0.0), 1.0)
+            exponent = math.log(self.t) + passed * math.log(growth)
+            return math.exp(min(exponent, math.log(LARGEST)))
 
         return t
+
+    def _at_most(self, name: str, t: Callable[[int], float]) -> Callable[[int], float]:
+        """A constraint's own t: strips pull with 1/t, so that one with c/t pushes at odds of c."""
+        odds = self.most_odds.get(name)
+        return t if odds is None else lambda epoch: min(t(epoch), odds / t(epoch))
 
 
 @dataclass(frozen=True)
