@@ -49,10 +49,15 @@ def check_words(settings: object) -> None:
             raise ValueError(f"{name} is one of {', '.join(words)}; got {given!r}")
 
 
+def words_of(hint: Any) -> tuple[str, ...]:
+    """The words that a field of this type may be; none of any other type."""
+    return get_args(hint) if get_origin(hint) is Literal else ()
+
+
 @cache
 def _words(kind: type) -> dict[str, tuple[str, ...]]:
     try:
         hints = get_type_hints(kind)
     except NameError:  # of somebody's own class, whose annotations are for a type checker alone
         return {}
-    return {name: get_args(one) for name, one in hints.items() if get_origin(one) is Literal}
+    return {name: words_of(one) for name, one in hints.items() if words_of(one)}

@@ -110,8 +110,16 @@ def test_a_word_that_is_none_of_those_is_refused_in_python_too(name: str, value:
         from_preset(TrainSettings, "boxes", {name: value})
 
 
-def test_a_number_may_stand_for_its_word() -> None:
+def test_a_number_may_stand_for_its_word(tmp_path: Path) -> None:
     assert from_preset(TrainSettings, "boxes", {"training.precision": 32}).training.precision == "32"
+    file = tmp_path / "some.yaml"
+    file.write_text("training: {precision: 64}\n", encoding="utf-8")
+    assert from_file(TrainSettings, file).training.precision == "64"
+    file.write_text("training: {precision: 16}\n", encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"^training.precision: expected one of auto, 32, bf16, 64\. Got value: 16$"
+    ):
+        from_file(TrainSettings, file)
 
 
 def test_methods_that_are_left_out_have_their_defaults() -> None:

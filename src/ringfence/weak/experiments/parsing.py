@@ -11,11 +11,11 @@ import re
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ringfence.extras import require
 from ringfence.hints import nearest, shown
-from ringfence.options import inside
+from ringfence.options import inside, words_of
 from ringfence.weak.experiments.config_files import check_word, config_files, read_config
 from ringfence.weak.experiments.settings import RENAMED
 
@@ -187,13 +187,18 @@ def explained(message: str, known: Sequence[str]) -> str:
     wrong = re.search(r'Parser key "([\w.]+)"[^:]*:\s*(.*)', message, re.DOTALL)
     if wrong:
         reason = re.sub(r"<class '(\w+)'>", r"\1", " ".join(wrong[2].split()))
-        reason = re.sub(r"typing\.Literal\[(.*?)\]", r"one of \1", reason).replace("Expected a ", "expected ")
+        reason = re.sub(r"typing\.Literal\[(.*?)\]", _one_of, reason).replace("Expected a ", "expected ")
         either = re.search(r"Union subtypes Subtypes: \[(.*?)\].* Given value: (.*)", reason)
         if either:
             kinds = either[1].replace("NoneType", "null").split(", ")
             reason = f"expected {' or '.join(kinds)}. Got value: {either[2]}"
         return f"{wrong[1]}: {_short(reason)}"
     return _short(message)
+
+
+def _one_of(words: re.Match[str]) -> str:
+    """Each word once, as one writes it."""
+    return "one of " + ", ".join(dict.fromkeys(re.findall(r"[^\s',]+", words[1])))
 
 
 def _short(message: str) -> str:
@@ -226,6 +231,10 @@ def _add_fields(parser: ArgumentParser, group: Any, defaults: Any, prefix: str) 
             options |= {"type": listed, "nargs": "+"}
         if _shown(kind):
             options["metavar"] = _shown(kind)
+        words = words_of(kind)
+        if any(word.isdigit() for word in words):  # a file has `precision: 32`, and YAML makes a number of it
+            both = words + tuple(int(word) for word in words if word.isdigit())
+            options |= {"type": Literal[both], "metavar": f"{{{','.join(words)}}}"}
         group.add_argument(f"--{prefix}{field.name}", **options)
 
 
