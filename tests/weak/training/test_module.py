@@ -100,7 +100,7 @@ def test_predictions_are_averaged_over_flips() -> None:
         assert torch.equal(plain.predicted(images), plain(images))
     np.testing.assert_allclose(found.exp().numpy(), np.mean(turned, axis=0), rtol=1e-4)
     flipped.validation_step(TASK.validation | {"index": torch.arange(4)}, 0)
-    assert torch.equal(flipped.measures["dice"].overlaps[0], overlap(found, TASK.validation["mask"]))
+    assert torch.equal(flipped.validation.measures["dice"].overlaps[0], overlap(found, TASK.validation["mask"]))
 
 
 def test_a_certain_prediction_is_still_finite() -> None:

@@ -65,7 +65,7 @@ def test_no_batch_waits(tmp_path: Path, method: str, classes: int) -> None:
                 module.validation_step(away, number)  # whatever reads a value raises here
             assert copies.seen == []
     assert module.monitor.update_called
-    assert all(metric.update_called for metric in module.measures.values())
+    assert all(metric.update_called for metric in module.validation.measures.values())
 
 
 def test_the_test_would_see_it() -> None:

@@ -20,7 +20,6 @@ from torchmetrics import MeanMetric
 from ringfence.fetching import fetched
 from ringfence.lightning import log_epoch
 from ringfence.methods import Method
-from ringfence.methods.dual import DualMethod
 from ringfence.monitor import Monitor
 from ringfence.residuals import Residual
 from ringfence.segmentation import Region
@@ -46,20 +45,17 @@ from ringfence.weak.training.flip_averaging import flip_averaged
 from ringfence.weak.training.gpu.recording import Recording, rest_of
 from ringfence.weak.training.gpu.steps import record_steps, take_numbers
 from ringfence.weak.training.loading.data import Batch
-from ringfence.weak.training.measures import MEASURES
 from ringfence.weak.training.supervision import supervised_loss
 from ringfence.weak.training.together.batch_norm import Ghost
 from ringfence.weak.training.together.global_batch import (
     GHOST,
     WHOLE,
     Portion,
-    Pulls,
     first_rank,
-    means_and_largest,
     scaled,
     taken,
-    without_rows,
 )
+from ringfence.weak.training.validation import Validation
 
 OptimiserOf: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]
 ScheduleOf: TypeAlias = Callable[[Optimizer, int], LRScheduler]
@@ -137,9 +133,7 @@ class WeakSegmentation(pl.LightningModule):
         self.tell: Callable[[str], None] = _warn
         self._watch, self._heaviest = Watch(), max(1.0, largest_weight(self.network))
         self.train_loss = MeanMetric(nan_strategy="disable")  # every step's loss is looked at by the watch
-        self.measures = nn.ModuleDict({name: one.metric() for name, one in MEASURES.items() if one.metric})
-        self.recording = Recording()
-        self._pulls = Pulls()
+        self.validation, self.recording = Validation(), Recording()
         self._losses: list[Tensor] = []
 
     @classmethod
@@ -223,22 +217,14 @@ class WeakSegmentation(pl.LightningModule):
         ghost = GHOST in batch
         batch, _ = taken(batch, 0, 1)
         logits = (self.recording.answers or self.predicted)(batch["image"])
+        self.validation.judge(logits, batch, ghost)
         if ghost:
-            for metric in self.measures.values() if "mask" in batch else ():
-                metric.update(logits[:0], without_rows(batch))  # type: ignore[operator]
             return
         region = region_of(logits, batch)
         residuals = self.measure(region, batch)
         counted = residuals if self._counted is None else self._counted(region, batch)
         self.monitor.update(index=batch.get("index"), **counted)
-        if "mask" in batch:
-            for metric in self.measures.values():
-                metric.update(logits, batch)  # type: ignore[operator]
-        # Multipliers that a method keeps belong to training images; those it implies are everywhere.
-        if self.fence is not None and not isinstance(self.fence, DualMethod):
-            seen = self._counted is None  # the monitor's checks are theirs
-            duals = self.fence.term_duals(residuals) if seen else self.fence.duals(index=None, **residuals)
-            self._pulls.add(duals, residuals, len(logits))
+        self.validation.imply(self.fence, residuals, len(logits), checked=self._counted is None)  # by the monitor
 
     # The epochs
 
@@ -305,20 +291,7 @@ class WeakSegmentation(pl.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Log the epoch's measures, and the multipliers that its residuals imply."""
-        found: dict[str, Tensor] = {}
-        for name, metric in self.measures.items():
-            if metric.update_called:
-                one: Any = metric.compute()  # type: ignore[operator]
-                metric.reset()  # type: ignore[operator]
-                found |= one if isinstance(one, dict) else {name: one}
-        pulls = self._pulls.tallied()
-        values = fetched(*map(torch.as_tensor, found.values()), *pulls.values())
-        told = dict(zip(found, values, strict=False))
-        known = {name: one.tolist() for name, one in zip(pulls, values[len(found) :], strict=True)}
-        for name, (mean, largest) in means_and_largest(known).items():
-            told[f"fence/mean_multiplier/{name}"] = torch.tensor(mean)
-            told[f"fence/max_multiplier/{name}"] = torch.tensor(largest)
-        log_epoch(self, told)
+        log_epoch(self, self.validation.told())
 
     # Divergence
 

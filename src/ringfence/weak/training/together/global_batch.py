@@ -6,8 +6,7 @@ is the loss that one process would have of the whole batch.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from torch.nn import functional as F
 
 from ringfence.methods import Method
 from ringfence.residuals import Residual
-from ringfence.weak.ranks.world import from_all, met
+from ringfence.weak.ranks.world import met
 from ringfence.weak.training.loading.shards import share
 
 ROWS: Final = "rows"
@@ -95,11 +94,6 @@ def taken(batch: Mapping[str, Tensor], number: int, parts: int) -> tuple[dict[st
     return rest, Portion(rows, part, whole, ranks, parts)
 
 
-def without_rows(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A batch of the same kind with nothing in it: what a ghost shows to metrics."""
-    return {name: tensor[:0] for name, tensor in batch.items()}
-
-
 def dice_loss(logits: Tensor, labels: Tensor, counts: bool = True, sure: Tensor | None = None) -> Tensor:
     """1 - 2Σsy / (Σs + Σy), sums over all pixels of all ranks' rows, mean over classes but the background.
 
@@ -136,40 +130,6 @@ def first_rank(which: bool) -> int | None:
     lowest = torch.tensor(dist.get_rank() if which else ranks)
     dist.all_reduce(lowest, dist.ReduceOp.MIN)
     return None if int(lowest) == ranks else int(lowest)
-
-
-class Pulls:
-    """The multipliers that an epoch's residuals imply: kept where they are until they are tallied."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, list[tuple[Tensor, Tensor]]] = {}
-
-    def add(self, duals: Mapping[str, Tensor], residuals: Mapping[str, Residual], rows: int) -> None:
-        """Those of a batch of so many images: per image, not per batch."""
-        for name, each in duals.items():
-            self._seen.setdefault(name, []).append(((each * rows).flatten(), residuals[name].f.detach().flatten()))
-
-    def tallied(self) -> dict[str, Tensor]:
-        """Sum, number and largest of each name's, where there is a constraint: float64 ``[3]``; and begin anew."""
-        seen, self._seen = self._seen, {}
-        found = {}
-        for name, parts in seen.items():
-            values, f = (torch.cat(part) for part in zip(*parts, strict=True))
-            absent, values = f == -math.inf, values.double()
-            # one more, so that there is a largest of none
-            largest = torch.cat([values.masked_fill(absent, -math.inf), values.new_full((1,), -math.inf)]).amax()
-            found[name] = torch.stack([values.masked_fill(absent, 0.0).sum(), (~absent).sum().double(), largest])
-        return found
-
-
-def means_and_largest(mine: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
-    """Of each name, the mean and the largest of all ranks' values, from tallies; names without any are left out."""
-    everyones = from_all({name: tuple(one) for name, one in mine.items() if one[1]})
-    found = {}
-    for name in dict.fromkeys(name for theirs in everyones for name in theirs):
-        sums, counts, largest = zip(*(theirs[name] for theirs in everyones if name in theirs), strict=True)
-        found[name] = (sum(sums) / sum(counts), max(largest))
-    return found
 
 
 class _Sum(torch.autograd.Function):
