@@ -53,6 +53,18 @@ class Small(nn.Module):
         return self.last(torch.relu(self.norm(self.first(x))))
 
 
+class Bright(nn.Module):
+    """The brighter, the likelier: too little, so that levels are needed."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.threshold = nn.Parameter(torch.tensor(0.85))
+
+    def forward(self, x: Tensor) -> Tensor:
+        smooth = nn.functional.avg_pool2d(x[:, :1], 3, 1, 1)
+        return torch.cat([torch.zeros_like(smooth), 4.0 * (smooth - self.threshold)], dim=1)
+
+
 class Unused(Small):
     """Has weights that nothing depends on."""
 
@@ -139,6 +151,7 @@ def run(world: World, folder: Path) -> None:
     parts = network_of(asked(folder, "log_barrier", accumulate=3), "Small", norm=False)
     go("accumulated", parts)
     go("unused", network_of(asked(folder, "log_barrier"), "Unused"))
+    go("calibrated", network_of(asked(folder, "log_barrier", calibrate=True), "Bright"))
     go("augmented", replace(asked(folder, "log_barrier"), augment=AugmentSettings()))
     found: dict[str, Any] = {"norm": normed(world), "rounded": rounded(world), "dice": dice(world)}
     if world.several:

@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", [*ALIKE, "accumulated", "unused", "augmented"])
+@pytest.mark.parametrize("name", [*ALIKE, "accumulated", "unused", "augmented", "calibrated"])
 def test_ranks_train_what_one_process_trains(folder: Path, name: str, size: int) -> None:
     """18 images in batches of 7, the last of which has fewer rows than there are ranks."""
     check_equal(kept(folder / "of 1" / name), kept(folder / f"of {size}" / name))

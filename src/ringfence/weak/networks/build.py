@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,10 +37,14 @@ class Tempered(nn.Module):
         if prior is not None and not 0.0 < classes * prior < 1.0:
             raise ValueError(f"prior: {classes} × {prior} must be a fraction between 0 and 1")
         self.network = network
-        ratio = 0.0 if prior is None else math.log(prior / (1.0 - classes * prior))
+        self._prior = ratio = 0.0 if prior is None else math.log(prior / (1.0 - classes * prior))
         # tensors, so that a CUDA graph reads what they are at the time
         self.register_buffer("temperature", torch.tensor(1.0))
         self.register_buffer("offset", torch.tensor([0.0, *[ratio] * classes]))
+
+    def level(self, levels: Sequence[float]) -> None:
+        """Add one to the logit of each foreground class, in place of those before: above 0, more of it is found."""
+        self.offset.copy_(torch.tensor([0.0, *(self._prior + level for level in levels)]))
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits, in float32 (float64 if that is what the network computes in) and never less."""

@@ -48,23 +48,24 @@ class BoxAgreement(Metric):
         return {"box_iou": (sums / counts).nanmean()}  # 0 / 0: a class without a box
 
 
-def by_class(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+def by_class(logits: Tensor, batch: Mapping[str, Tensor], margins: bool = False) -> Tensor:
     """The sum of all agreements of each class in a batch, and of how many boxes: float64 ``[K, 2]``.
 
     Args:
         logits: ``[B, 1 + K, *space]``.
         batch: as for ``agreements``.
+        margins: what is found within a box and its ``margin`` of a side counts as touching it.
     """
     boxes, space = batch["box"], logits.shape[2:]
     if logits.device.type == "cpu" or boxes[..., 0, 0].numel() * math.prod(space) > AT_ONCE:
-        label, each = agreements(logits, batch).unbind(dim=1)
+        label, each = agreements(logits, batch, margins).unbind(dim=1)
         found = each.new_zeros(boxes.shape[1], 2)
         return found.index_add_(0, label.long(), torch.stack([each, torch.ones_like(each)], dim=1))
-    there, each = all_agreements(logits, batch)
+    there, each = all_agreements(logits, batch, margins)
     return torch.stack([each.masked_fill(~there, 0.0).sum(dim=(0, 2)), there.sum(dim=(0, 2)).double()], dim=-1)
 
 
-def all_agreements(logits: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+def all_agreements(logits: Tensor, batch: Mapping[str, Tensor], margins: bool = False) -> tuple[Tensor, Tensor]:
     """Which boxes count, and the agreement of each, be it one of them or not: bool and float64 ``[B, K, objects]``.
 
     For a GPU: which ones count is not asked, so that nobody waits for the answer.
@@ -75,7 +76,8 @@ def all_agreements(logits: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor,
     others = None  # one box has none
     if boxes.shape[2] > 1:
         others = covered(boxes, space).unsqueeze(2).expand_as(masks).flatten(0, 2)
-    each = agreement(masks.flatten(0, 2), others, boxes.flatten(0, 2))
+    margin = batch["margin"][:, None, None].expand(boxes.shape[:-1]).flatten(0, 2) if margins else None
+    each = agreement(masks.flatten(0, 2), others, boxes.flatten(0, 2), margin)
     return counting(batch), each.view(boxes.shape[:3])
 
 
@@ -85,12 +87,13 @@ def counting(batch: Mapping[str, Tensor]) -> Tensor:
     return as_drawn(batch) & (boxes[..., 1] > boxes[..., 0]).all(dim=-1)
 
 
-def agreements(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+def agreements(logits: Tensor, batch: Mapping[str, Tensor], margins: bool = False) -> Tensor:
     """The class of each box of a batch, from 0, and its agreement: float64 ``[boxes, 2]``, where the logits are.
 
     Args:
         logits: ``[B, 1 + K, *space]``.
         batch: ``box`` (int64 ``[B, K, objects, axes, 2]``) and ``whole``.
+        margins: as for ``by_class``.
     """
     labels, boxes, space = likeliest(logits), batch["box"], logits.shape[2:]
     others = covered(boxes, space) if boxes.shape[2] > 1 else None
@@ -98,18 +101,21 @@ def agreements(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
     for some in counting(batch).nonzero().split(max(1, AT_ONCE // math.prod(space))):
         row, label, number = some.unbind(dim=1)
         mask = labels[row] == (1 + label).view(-1, *[1] * len(space))
-        each = agreement(mask, None if others is None else others[row, label], boxes[row, label, number])
+        margin = batch["margin"][row] if margins else None
+        each = agreement(mask, None if others is None else others[row, label], boxes[row, label, number], margin)
         found.append(torch.stack([label.double(), each], dim=1))
     return torch.cat(found)
 
 
-def agreement(masks: Tensor, others: Tensor | None, boxes: Tensor) -> Tensor:
+def agreement(masks: Tensor, others: Tensor | None, boxes: Tensor, margin: Tensor | None = None) -> Tensor:
     """That of each box: float64 ``[boxes]``.
 
     Args:
         masks: bool ``[boxes, *space]``, what was found of its class.
         others: bool, which pixels are in any box of the class; None where there is but this one.
         boxes: int64 ``[boxes, axes, 2]``, first pixel and one past the last along each axis.
+        margin: int64 ``[boxes, axes]``, by how much a side may be too far out: what ends so close to it within the
+            box ends there.
     """
     space, (start, stop) = masks.shape[1:], boxes.unbind(dim=-1)
     around = ((stop - start) * GROWN).ceil().long()
@@ -127,6 +133,9 @@ def agreement(masks: Tensor, others: Tensor | None, boxes: Tensor) -> Tensor:
         low.append(places.argmax(dim=1))
         high.append(length - places.flip(1).argmax(dim=1))
     first, last = torch.stack(low, dim=1), torch.stack(high, dim=1)
+    if margin is not None:
+        first = torch.where((first >= start) & (first <= start + margin), start, first)
+        last = torch.where((last <= stop) & (last >= stop - margin), stop, last)
     both = (torch.minimum(stop, last) - torch.maximum(start, first)).clamp(min=0).prod(dim=1)
     united = (last - first).prod(dim=1) + (stop - start).prod(dim=1) - both
     return torch.where(places.any(dim=1), both.double() / united, 0.0)

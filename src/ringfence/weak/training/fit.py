@@ -26,6 +26,7 @@ from ringfence.weak.ranks.world import World, from_all, met
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.accelerator import choose_accelerator, multiplies_bf16
 from ringfence.weak.training.augmentation import Augmentation
+from ringfence.weak.training.calibration import Calibration
 from ringfence.weak.training.checkpoints.checkpoint import WholeCheckpoints
 from ringfence.weak.training.history import History
 from ringfence.weak.training.loading.data import SegmentationData
@@ -178,6 +179,8 @@ def fit(
     else:
         plugins.append(LightningEnvironment())  # one process, whatever a cluster's variables say
     callbacks = [make_callback(method), history, EpochBar(bars, title(seed, method)), keeper]
+    if training.calibrate and not module.supervised and len(task.space) == 2 and "box" in task.train:
+        callbacks.append(Calibration(task.train))
     with quiet_lightning(), ranks_norms(module, world):
         trainer = pl.Trainer(
             accelerator=accelerator,

@@ -77,6 +77,9 @@ class TrainingSettings:
     precision: Literal["auto", "32", "bf16", "64"] = option(
         "auto", "of the network; auto is bf16 on a GPU and 32 elsewhere; 64 to see what is rounding"
     )
+    calibrate: bool = option(
+        False, "at the end, in slices: find so much of each class that its boxes in training images are those drawn"
+    )
     cuda_graphs: bool = option(True, "replay training steps on a GPU from CUDA graphs")
     fused: bool = option(True, "compute MONAI's networks in fewer passes over a GPU's memory; results are the same")
     compile: bool = option(False, "torch.compile the network (instead of these two)")

@@ -1,0 +1,122 @@
+"""Calibration: how likely a class must be at a pixel, so that the boxes of what is found are those that were drawn.
+
+    level_k = the largest mean over all boxes of class k of |A∩B| / |A∪B|, where B is found by logit_k + level_k
+
+A barrier ends at odds at which only what is surely in its box stays: what is likeliest has no corners, and is a
+little small. Boxes tell by how much, in the training images, without a mask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from ringfence.lightning import log_epoch
+from ringfence.weak.ranks.world import from_all
+from ringfence.weak.tasks.windows import pixels_of
+from ringfence.weak.training.box_agreement import by_class, counting
+from ringfence.weak.training.loading.data import VALIDATION_BATCH
+from ringfence.weak.training.module import WeakSegmentation
+
+LEVELS: Final = tuple(0.5 * math.log(2.0) * step for step in (0, -1, 1, -2, 2, -3, 3, -4, 4))
+"""Odds from 1/4 to 4; the nearest to none first, which is taken where others are as good."""
+LAST: Final = 10
+"""Epochs that are calibrated: those whose mean says what a training reaches."""
+MOST: Final = 256
+"""Training images that are looked at."""
+KNOWN: Final = ("box", "whole", "margin")
+
+
+class Calibration(pl.Callback):
+    """Before each of the last validations: levels from the training images' boxes. The model keeps the last ones.
+
+    Training goes on without them. Of several ranks, each looks at a share of the images.
+
+    Args:
+        rows: the samples for training, slices with boxes: ``task.train``.
+    """
+
+    def __init__(self, rows: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self._rows = rows
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """A training that goes on had levels at its end."""
+        _levelled(pl_module, None)
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Set levels, and log them."""
+        if not self._due(trainer):
+            return
+        module = _ours(pl_module)
+        numbers = some_with_boxes(self._rows)[trainer.global_rank :: trainer.world_size]
+        with trainer.precision_plugin.val_step_context():
+            found = self._measured(module, numbers)
+        levels = best_levels(torch.stack([torch.tensor(one) for one in from_all(found.tolist())]).sum(dim=0))
+        _levelled(module, levels)
+        names = ["level"] if len(levels) == 1 else [f"level/{number}" for number in range(1, 1 + len(levels))]
+        log_epoch(module, dict(zip(names, map(torch.tensor, levels), strict=True)))
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Take them back, but for the last ones."""
+        if self._due(trainer) and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
+            _levelled(pl_module, None)
+
+    def _due(self, trainer: pl.Trainer) -> bool:
+        return not trainer.sanity_checking and trainer.current_epoch >= (trainer.max_epochs or 0) - LAST
+
+    def _measured(self, module: WeakSegmentation, numbers: Tensor) -> Tensor:
+        found = torch.zeros(len(LEVELS), module.classes, 2, dtype=torch.float64)
+        for some in numbers.split(VALIDATION_BATCH) if len(numbers) else ():
+            batch = {name: self._rows[name][some].to(module.device) for name in KNOWN}
+            images = pixels_of(self._rows, some)["image"]
+            found += agreements_at(module.predicted(images.to(module.device)), batch).cpu()
+        return found
+
+
+def some_with_boxes(rows: Mapping[str, Tensor], most: int = MOST) -> Tensor:
+    """Numbers of samples that have a box that tells, evenly spread over all of them: no more than ``most``."""
+    there = counting(rows).flatten(1).any(dim=1).nonzero().flatten().cpu()
+    return there[:: max(1, math.ceil(len(there) / most))]
+
+
+def agreements_at(logits: Tensor, batch: Mapping[str, Tensor], levels: Sequence[float] = LEVELS) -> Tensor:
+    """The sum of a class's agreements at each level of its own, and of how many boxes: float64 ``[levels, K, 2]``.
+
+    Args:
+        logits: ``[B, 1 + K, *space]``.
+        batch: ``box``, ``whole`` and ``margin``: what is found so close to a side, within the box, touches it.
+        levels: of one class at a time.
+    """
+    classes = logits.shape[1] - 1
+    found = torch.zeros(len(levels), classes, 2, dtype=torch.float64, device=logits.device)
+    for row, level in enumerate(levels):
+        for number in range(classes):
+            shifted = logits.clone()
+            shifted[:, 1 + number] += level
+            found[row, number] = by_class(shifted, batch, margins=True)[number]
+    return found
+
+
+def best_levels(found: Tensor, levels: Sequence[float] = LEVELS) -> list[float]:
+    """The best level of each class, of ``agreements_at``; 0 of a class without a box, or that is never found."""
+    mean = (found[..., 0] / found[..., 1]).nan_to_num(nan=0.0)
+    return [levels[int(one)] if float(top) > 0.0 else 0.0 for top, one in zip(*mean.max(dim=0), strict=True)]
+
+
+def _ours(module: pl.LightningModule) -> WeakSegmentation:
+    if not isinstance(module, WeakSegmentation):
+        raise TypeError(
+            f"calibration is for a WeakSegmentation, whose network has levels; got {type(module).__name__}"
+        )
+    return module
+
+
+def _levelled(module: pl.LightningModule, levels: Sequence[float] | None) -> None:
+    ours = _ours(module)
+    ours.network.level([0.0] * ours.classes if levels is None else levels)

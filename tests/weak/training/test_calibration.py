@@ -1,0 +1,179 @@
+"""Levels: what is found of a class has the boxes that were drawn, in training images, and nothing else changes."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from prepared_sets import make_prepared
+from ringfence.weak import (
+    AugmentSettings,
+    BoxDataSettings,
+    NetworkSettings,
+    TrainingSettings,
+    TrainSettings,
+    box_task,
+    from_preset,
+    train,
+)
+from ringfence.weak.inference.model_file import read_model
+from ringfence.weak.training.box_agreement import by_class
+from ringfence.weak.training.calibration import LEVELS, Calibration, agreements_at, best_levels, some_with_boxes
+
+STEEP = 0.5 * math.log(2.0)
+"""Of a disc's logit, by the pixel: a level for each pixel of its radius."""
+
+
+def discs(radius: float, drawn: list[int], size: int = 40, margin: int = 0) -> tuple[Tensor, dict[str, Tensor]]:
+    """An image for each class, with a disc whose logit falls by STEEP a pixel; and boxes of other radii."""
+    y, x = torch.meshgrid(*[torch.arange(size) + 0.5 - size / 2] * 2, indexing="ij")
+    logits = torch.full((len(drawn), 1 + len(drawn), size, size), -20.0)
+    logits[:, 0] = 0.0
+    box = torch.zeros(len(drawn), len(drawn), 1, 2, 2, dtype=torch.int64)
+    for number, wanted in enumerate(drawn):
+        logits[number, 1 + number] = STEEP * (radius - torch.maximum(y.abs(), x.abs()))
+        box[number, number, 0] = torch.tensor([[size // 2 - wanted, size // 2 + wanted]] * 2)
+    margins = torch.full((len(drawn), 2), margin)
+    return logits, {"box": box, "whole": torch.ones(box.shape[:-1], dtype=torch.bool), "margin": margins}
+
+
+@pytest.mark.parametrize("drawn", [[10], [8], [13], [10, 9, 12]])
+def test_each_class_has_the_level_of_its_own_boxes(drawn: list[int]) -> None:
+    """A disc of radius 10 that should be one of 13 needs three levels more, since each is worth a pixel."""
+    found = best_levels(agreements_at(*discs(10.0, drawn)))
+    assert found == pytest.approx([STEEP * (one - 10) for one in drawn])
+
+
+def test_a_margin_leaves_open_where_an_object_ends() -> None:
+    """Boxes two pixels too wide: within the margin there is nothing to mend; beyond it, up to its end."""
+    assert best_levels(agreements_at(*discs(10.0, [12], margin=2))) == [0.0]
+    assert best_levels(agreements_at(*discs(10.0, [13], margin=2))) == pytest.approx([STEEP])
+    assert best_levels(agreements_at(*discs(10.0, [9], margin=2))) == pytest.approx([-STEEP])
+
+
+def test_a_class_without_a_box_stays_as_it_is() -> None:
+    logits, batch = discs(10.0, [13, 12])
+    batch["box"][1] = 0
+    assert best_levels(agreements_at(logits, batch)) == pytest.approx([3 * STEEP, 0.0])
+    logits[:, 2] = -1000.0  # there is a box, and nothing is ever found in it
+    assert best_levels(agreements_at(logits, discs(10.0, [13, 12])[1])) == pytest.approx([3 * STEEP, 0.0])
+
+
+def test_levels_are_odds_from_a_quarter_to_four() -> None:
+    assert LEVELS[0] == 0.0
+    assert [abs(one) for one in LEVELS] == sorted(abs(one) for one in LEVELS)
+    assert (min(LEVELS), max(LEVELS)) == pytest.approx((-math.log(4), math.log(4)))
+
+
+def test_samples_with_boxes_are_spread_over_all() -> None:
+    box = torch.zeros(30, 1, 1, 2, 2, dtype=torch.int64)
+    box[5:, ..., 1] = 3
+    rows = {"box": box, "whole": torch.ones(box.shape[:-1], dtype=torch.bool)}
+    rows["whole"][29] = False  # cut, or not tight
+    assert some_with_boxes(rows, 100).tolist() == list(range(5, 29))
+    assert some_with_boxes(rows, 10).tolist() == list(range(5, 29, 3))
+
+
+def settings(folder: Path, *, calibrate: bool = True, epochs: int = 12) -> TrainSettings:
+    """Of a network that looks at single pixels, and finds too little for the first epochs."""
+    begun = replace(
+        from_preset(TrainSettings, "boxes"),
+        network=NetworkSettings("torch.nn.Conv2d", {"kernel_size": 3, "padding": 1}),
+        training=TrainingSettings(
+            epochs=epochs,
+            batch_size=4,
+            lr=3e-2,
+            device="cpu",
+            prior=0.02,
+            calibrate=calibrate,
+            keep_checkpoint=True,
+        ),
+        augment=AugmentSettings(),
+    )
+    return replace(begun, data=BoxDataSettings(prepared=str(folder)))
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "metrics.csv").open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def state(folder: Path) -> dict[str, Tensor]:
+    return read_model(folder / "model.safetensors")[0].state_dict()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("calibration")
+    make_prepared(folder / "set")
+    for name, calibrate in (("with", True), ("without", False)):
+        train(settings(folder / "set", calibrate=calibrate), folder / name, console=Console(quiet=True))
+    return folder
+
+
+def test_the_last_ten_epochs_are_calibrated_and_training_is_as_it_was(place: Path) -> None:
+    found, plain = rows(place / "with"), rows(place / "without")
+    assert [row["level"] != "" for row in found] == [False] * 2 + [True] * 10
+    assert "level" not in plain[0]
+    assert [row["train_loss"] for row in found] == [row["train_loss"] for row in plain]
+    assert [row["dice"] for row in found[:2]] == [row["dice"] for row in plain[:2]]
+    weights, others = state(place / "with"), state(place / "without")
+    assert all(torch.equal(weights[name], others[name]) for name in weights if name != "offset")
+    prior = math.log(0.02 / 0.98)
+    assert others["offset"].tolist() == pytest.approx([0.0, prior])
+    assert weights["offset"].tolist() == pytest.approx([0.0, prior + float(found[-1]["level"])], rel=1e-5)
+    assert any(float(row["level"]) for row in found[2:])  # or nothing of this was tested
+
+
+def test_box_agreement_of_training_images_is_not_worse(place: Path) -> None:
+    """Of the last model, by its own levels and without."""
+    asked = settings(place / "set")
+    task = box_task(asked.data, asked.constraints)
+    found = []
+    for name in ("with", "without"):
+        network, _ = read_model(place / name / "model.safetensors")
+        with torch.no_grad():
+            sums, count = by_class(network.eval()(task.train["image"] / 255.0), task.train).sum(dim=0).tolist()
+        found.append(sums / count)
+    assert found[0] >= found[1] - 0.02  # flips are averaged where levels are found, and not here
+
+
+def test_a_training_that_goes_on_begins_without_levels(place: Path) -> None:
+    """Interrupted after an epoch with levels, or finished and lengthened: the weights are an uninterrupted one's."""
+    asked = settings(place / "set")
+
+    class Stopped(Calibration):
+        def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+            if trainer.current_epoch == 7:
+                raise KeyboardInterrupt
+            super().on_train_epoch_start(trainer, pl_module)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ringfence.weak.training.fit.Calibration", Stopped)
+        with pytest.raises(KeyboardInterrupt):
+            train(asked, place / "parts", console=Console(quiet=True))
+    train(asked, place / "parts", resume=True, console=Console(quiet=True))
+    whole, parts = state(place / "with"), state(place / "parts")
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+@pytest.mark.parametrize("changes", [{"method": "full_supervision"}, {"data.patch": [6, 16, 16]}])
+def test_masks_and_volumes_are_not_calibrated(changes: dict[str, object], place: Path, tmp_path: Path) -> None:
+    asked = settings(place / "set", epochs=1).changed(changes)
+    if "data.patch" in changes:
+        asked = asked.changed({"network.class_path": "torch.nn.Conv3d"})
+    train(asked, tmp_path / "run", console=Console(quiet=True))
+    assert "level" not in rows(tmp_path / "run")[0]
+
+
+def test_it_is_for_our_own_module() -> None:
+    with pytest.raises(TypeError, match="calibration is for a WeakSegmentation, .*; got LightningModule"):
+        Calibration({}).on_train_epoch_start(pl.Trainer(logger=False), pl.LightningModule())
