@@ -26,7 +26,14 @@ from ringfence.weak import (
 )
 from ringfence.weak.inference.model_file import read_model
 from ringfence.weak.training.box_agreement import by_class
-from ringfence.weak.training.calibration import LEVELS, Calibration, agreements_at, best_levels, some_with_boxes
+from ringfence.weak.training.calibration import (
+    LEVELS,
+    USUAL,
+    Calibration,
+    agreements_at,
+    best_levels,
+    some_with_boxes,
+)
 
 STEEP = 0.5 * math.log(2.0)
 """Of a disc's logit, by the pixel: a level for each pixel of its radius."""
@@ -53,24 +60,36 @@ def test_each_class_has_the_level_of_its_own_boxes(drawn: list[int]) -> None:
 
 
 def test_a_margin_leaves_open_where_an_object_ends() -> None:
-    """Boxes two pixels too wide: within the margin there is nothing to mend; beyond it, up to its end."""
-    assert best_levels(agreements_at(*discs(10.0, [12], margin=2))) == [0.0]
-    assert best_levels(agreements_at(*discs(10.0, [13], margin=2))) == pytest.approx([STEEP])
-    assert best_levels(agreements_at(*discs(10.0, [9], margin=2))) == pytest.approx([-STEEP])
+    """Within the margin all levels are as good, and the nearest to odds of 1/2 is taken: two steps."""
+    assert best_levels(agreements_at(*discs(10.0, [13], margin=2))) == pytest.approx([2 * STEEP])  # 1 to 3 would do
+    assert best_levels(agreements_at(*discs(10.0, [10], margin=2))) == pytest.approx([0.0])  # -2 to 0
+    assert best_levels(agreements_at(*discs(10.0, [14], margin=1))) == pytest.approx([3 * STEEP])  # 3 and 4
 
 
-def test_a_class_without_a_box_stays_as_it_is() -> None:
-    logits, batch = discs(10.0, [13, 12])
+@pytest.mark.parametrize(("spread", "expected"), [(0.001, 0.0), (0.2, USUAL)])
+def test_what_is_as_good_within_a_standard_error_is_as_good(spread: float, expected: float) -> None:
+    """A hundred boxes whose mean is 0.8 at level 0 and 0.79 elsewhere; the standard error is spread / 10."""
+    each = torch.randn(len(LEVELS), 100, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    each = (each - each.mean(dim=1, keepdim=True)) / each.std(dim=1, keepdim=True, correction=0) * spread + 0.79
+    each[LEVELS.index(0.0)] += 0.01
+    found = torch.stack(
+        [torch.full((len(LEVELS),), 100.0).double(), each.sum(dim=1), each.square().sum(dim=1)], dim=1
+    )
+    assert best_levels(found[:, None]) == [expected]
+
+
+def test_a_class_whose_boxes_tell_nothing_has_odds_of_a_half() -> None:
+    logits, batch = discs(10.0, [13, 9])
     batch["box"][1] = 0
-    assert best_levels(agreements_at(logits, batch)) == pytest.approx([3 * STEEP, 0.0])
+    assert best_levels(agreements_at(logits, batch)) == pytest.approx([3 * STEEP, USUAL])
     logits[:, 2] = -1000.0  # there is a box, and nothing is ever found in it
-    assert best_levels(agreements_at(logits, discs(10.0, [13, 12])[1])) == pytest.approx([3 * STEEP, 0.0])
+    assert best_levels(agreements_at(logits, discs(10.0, [13, 9])[1])) == pytest.approx([3 * STEEP, USUAL])
 
 
 def test_levels_are_odds_from_a_quarter_to_four() -> None:
-    assert LEVELS[0] == 0.0
-    assert [abs(one) for one in LEVELS] == sorted(abs(one) for one in LEVELS)
-    assert (min(LEVELS), max(LEVELS)) == pytest.approx((-math.log(4), math.log(4)))
+    assert 0.0 in LEVELS
+    assert USUAL in LEVELS
+    assert (LEVELS[0], LEVELS[-1]) == pytest.approx((-math.log(4), math.log(4)))
 
 
 def test_samples_with_boxes_are_spread_over_all() -> None:

@@ -48,24 +48,23 @@ class BoxAgreement(Metric):
         return {"box_iou": (sums / counts).nanmean()}  # 0 / 0: a class without a box
 
 
-def by_class(logits: Tensor, batch: Mapping[str, Tensor], margins: bool = False) -> Tensor:
+def by_class(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
     """The sum of all agreements of each class in a batch, and of how many boxes: float64 ``[K, 2]``.
 
     Args:
         logits: ``[B, 1 + K, *space]``.
         batch: as for ``agreements``.
-        margins: what is found within a box and its ``margin`` of a side counts as touching it.
     """
     boxes, space = batch["box"], logits.shape[2:]
     if logits.device.type == "cpu" or boxes[..., 0, 0].numel() * math.prod(space) > AT_ONCE:
-        label, each = agreements(logits, batch, margins).unbind(dim=1)
+        label, each = agreements(logits, batch).unbind(dim=1)
         found = each.new_zeros(boxes.shape[1], 2)
         return found.index_add_(0, label.long(), torch.stack([each, torch.ones_like(each)], dim=1))
-    there, each = all_agreements(logits, batch, margins)
+    there, each = all_agreements(logits, batch)
     return torch.stack([each.masked_fill(~there, 0.0).sum(dim=(0, 2)), there.sum(dim=(0, 2)).double()], dim=-1)
 
 
-def all_agreements(logits: Tensor, batch: Mapping[str, Tensor], margins: bool = False) -> tuple[Tensor, Tensor]:
+def all_agreements(logits: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Which boxes count, and the agreement of each, be it one of them or not: bool and float64 ``[B, K, objects]``.
 
     For a GPU: which ones count is not asked, so that nobody waits for the answer.
@@ -76,8 +75,7 @@ def all_agreements(logits: Tensor, batch: Mapping[str, Tensor], margins: bool = 
     others = None  # one box has none
     if boxes.shape[2] > 1:
         others = covered(boxes, space).unsqueeze(2).expand_as(masks).flatten(0, 2)
-    margin = batch["margin"][:, None, None].expand(boxes.shape[:-1]).flatten(0, 2) if margins else None
-    each = agreement(masks.flatten(0, 2), others, boxes.flatten(0, 2), margin)
+    each = agreement(masks.flatten(0, 2), others, boxes.flatten(0, 2))
     return counting(batch), each.view(boxes.shape[:3])
 
 
@@ -93,7 +91,7 @@ def agreements(logits: Tensor, batch: Mapping[str, Tensor], margins: bool = Fals
     Args:
         logits: ``[B, 1 + K, *space]``.
         batch: ``box`` (int64 ``[B, K, objects, axes, 2]``) and ``whole``.
-        margins: as for ``by_class``.
+        margins: what ends within a box and its ``margin`` of a side counts as touching it.
     """
     labels, boxes, space = likeliest(logits), batch["box"], logits.shape[2:]
     others = covered(boxes, space) if boxes.shape[2] > 1 else None

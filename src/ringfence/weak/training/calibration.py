@@ -1,9 +1,12 @@
-"""Calibration: how likely a class must be at a pixel, so that the boxes of what is found are those that were drawn.
+"""Calibration: how likely a class must be at a pixel to be found there, as the boxes of training images say.
 
-    level_k = the largest mean over all boxes of class k of |A∩B| / |A∪B|, where B is found by logit_k + level_k
+    found: class k where logit_k + level_k is the largest
 
-A barrier ends at odds at which only what is surely in its box stays: what is likeliest has no corners, and is a
-little small. Boxes tell by how much, in the training images, without a mask.
+Dice is largest where everything is found that is likelier than half of the Dice that there will be: if that is two
+thirds, at odds of 1/2. And a barrier ends at odds at which only what is surely in its box stays: what is likeliest
+has no corners, and is a little small. So a level is that of odds of 1/2, or the nearest to it at which boxes of
+what is found in training images overlap with those that were drawn as well as at any other, but for a standard
+error. No mask is looked at.
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ from torch import Tensor
 from ringfence.lightning import log_epoch
 from ringfence.weak.ranks.world import from_all
 from ringfence.weak.tasks.windows import pixels_of
-from ringfence.weak.training.box_agreement import by_class, counting
+from ringfence.weak.training.box_agreement import agreements, counting
 from ringfence.weak.training.loading.data import VALIDATION_BATCH
 from ringfence.weak.training.module import WeakSegmentation
 
-LEVELS: Final = tuple(0.5 * math.log(2.0) * step for step in (0, -1, 1, -2, 2, -3, 3, -4, 4))
-"""Odds from 1/4 to 4; the nearest to none first, which is taken where others are as good."""
+USUAL: Final = math.log(2.0)
+"""Odds of 1/2."""
+LEVELS: Final = tuple(0.5 * USUAL * step for step in range(-4, 5))
+"""Odds from 4 to 1/4."""
 LAST: Final = 10
 """Epochs that are calibrated: those whose mean says what a training reaches."""
 MOST: Final = 256
@@ -71,7 +76,7 @@ class Calibration(pl.Callback):
         return not trainer.sanity_checking and trainer.current_epoch >= (trainer.max_epochs or 0) - LAST
 
     def _measured(self, module: WeakSegmentation, numbers: Tensor) -> Tensor:
-        found = torch.zeros(len(LEVELS), module.classes, 2, dtype=torch.float64)
+        found = torch.zeros(len(LEVELS), module.classes, 3, dtype=torch.float64)
         for some in numbers.split(VALIDATION_BATCH) if len(numbers) else ():
             batch = {name: self._rows[name][some].to(module.device) for name in KNOWN}
             images = pixels_of(self._rows, some)["image"]
@@ -86,7 +91,7 @@ def some_with_boxes(rows: Mapping[str, Tensor], most: int = MOST) -> Tensor:
 
 
 def agreements_at(logits: Tensor, batch: Mapping[str, Tensor], levels: Sequence[float] = LEVELS) -> Tensor:
-    """The sum of a class's agreements at each level of its own, and of how many boxes: float64 ``[levels, K, 2]``.
+    """Of each class's agreements at each level of its own: number, sum, and sum of squares: ``[levels, K, 3]``.
 
     Args:
         logits: ``[B, 1 + K, *space]``.
@@ -94,19 +99,34 @@ def agreements_at(logits: Tensor, batch: Mapping[str, Tensor], levels: Sequence[
         levels: of one class at a time.
     """
     classes = logits.shape[1] - 1
-    found = torch.zeros(len(levels), classes, 2, dtype=torch.float64, device=logits.device)
+    found = torch.zeros(len(levels), classes, 3, dtype=torch.float64, device=logits.device)
     for row, level in enumerate(levels):
         for number in range(classes):
             shifted = logits.clone()
             shifted[:, 1 + number] += level
-            found[row, number] = by_class(shifted, batch, margins=True)[number]
+            label, each = agreements(shifted, batch, margins=True).unbind(dim=1)
+            own = each[label == number]
+            found[row, number] = torch.stack([torch.ones_like(own), own, own.square()]).sum(dim=1)
     return found
 
 
 def best_levels(found: Tensor, levels: Sequence[float] = LEVELS) -> list[float]:
-    """The best level of each class, of ``agreements_at``; 0 of a class without a box, or that is never found."""
-    mean = (found[..., 0] / found[..., 1]).nan_to_num(nan=0.0)
-    return [levels[int(one)] if float(top) > 0.0 else 0.0 for top, one in zip(*mean.max(dim=0), strict=True)]
+    """The level of each class, of ``agreements_at``: the nearest to USUAL of those that are as good as the best.
+
+    That is, within a standard error of its mean. A class without a box has USUAL.
+    """
+    chosen = []
+    for count, total, squares in found.permute(1, 2, 0):
+        boxes, mean = count.clamp(min=1.0), total / count.clamp(min=1.0)
+        error = ((squares / boxes - mean.square()).clamp(min=0.0) / boxes).sqrt()
+        best = int(mean.argmax())
+        good = (mean >= mean[best] - error[best]).tolist()
+        chosen.append(min((one for one, is_good in zip(levels, good, strict=True) if is_good), key=_from_usual))
+    return chosen
+
+
+def _from_usual(level: float) -> float:
+    return abs(level - USUAL)
 
 
 def _ours(module: pl.LightningModule) -> WeakSegmentation:

@@ -78,7 +78,8 @@ class TrainingSettings:
         "auto", "of the network; auto is bf16 on a GPU and 32 elsewhere; 64 to see what is rounding"
     )
     calibrate: bool = option(
-        False, "at the end, in slices: find so much of each class that its boxes in training images are those drawn"
+        False,
+        "at the end, in slices: find classes at odds of 1/2, or as boxes of training images say",
     )
     cuda_graphs: bool = option(True, "replay training steps on a GPU from CUDA graphs")
     fused: bool = option(True, "compute MONAI's networks in fewer passes over a GPU's memory; results are the same")
