@@ -99,11 +99,17 @@ def test_plans_are_settings_whatever_the_size(side: float, height: int, depth: i
     assert changes["constraints.strips.width"] == max(1, round(min(side, height) / 12))
     assert (changes["log_barrier.t"], changes["log_barrier.final_t"]) == (0.3162, 3.0)  # odds of 0.1 and 9
     assert changes["data.patch"] is None
+    assert changes["log_barrier.most_odds"] == {"absent": 1.0}
+    assert changes["constraints.outside.absent"] is False  # or it would count twice
+    assert changes["training.calibrate"] is True
 
 
 @given(side=st.floats(2, 200), height=st.integers(16, 512), depth=st.integers(1, 300))
 def test_boxes_in_space_are_trained_on_in_patches(side: float, height: int, depth: int) -> None:
-    patch = make_plan(fingerprint(min(side, height), (height, height), depth, tight=0), "cpu").changes["data.patch"]
+    changes = make_plan(fingerprint(min(side, height), (height, height), depth, tight=0), "cpu").changes
+    assert "constraints.absent" not in changes
+    assert "training.calibrate" not in changes
+    patch = changes["data.patch"]
     assert all(length % HALVINGS == 0 for length in patch)
     assert patch[0] * patch[1] * patch[2] <= VOXELS["cpu"]
     if side < 40 and depth <= 32:

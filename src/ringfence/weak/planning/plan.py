@@ -12,6 +12,8 @@ from ringfence.weak.training.settings import TrainingSettings
 
 ODDS: Final = (0.1, 9.0)
 """Of being in the box, at which a pixel becomes foreground: in the first epoch, and in the last."""
+PRESENCE: Final = 1.0
+"""The most odds of being there at all, at which an object is found."""
 STRENGTH: Final = 5.0
 """Of edges, against what strips pull at the corners of boxes with."""
 LINES: Final = 12
@@ -99,7 +101,7 @@ def make_plan(fingerprint: Fingerprint, device: Device, drawn: bool = False, bf1
         *(_hand(fingerprint) if drawn else ()),
         *_space(fingerprint, device, volumes),
         *_network(fingerprint, device, volumes, bf16 and device == "cpu"),
-        *_barrier(fingerprint),
+        *_barrier(fingerprint, volumes),
     ]
     remarks = [*_remarks(fingerprint), *(_slow(fingerprint) if device == "cpu" and not volumes else ())]
     return Plan(fingerprint, tuple(choices), tuple(remarks))
@@ -187,10 +189,11 @@ def _network(found: Fingerprint, device: Device, volumes: bool, faster: bool) ->
     ]
 
 
-def _barrier(found: Fingerprint) -> list[Choice]:
+def _barrier(found: Fingerprint, volumes: bool) -> list[Choice]:
     first, last = ODDS
     return [
         _strips(found),
+        *([] if volumes else _finding()),
         Choice(
             "constraints.edges.strength",
             STRENGTH,
@@ -204,6 +207,23 @@ def _barrier(found: Fingerprint) -> list[Choice]:
         Choice("log_barrier.mu", None, "to final_t"),
         Choice("log_barrier.final_t", round(math.sqrt(last), 4), f"odds of {last:g} at last: corners are left out"),
         Choice("full_supervision.dice", 1.0, "where masks are used: cross-entropy and Dice loss"),
+    ]
+
+
+def _finding() -> list[Choice]:
+    """Whether there is an object at all, and where it ends: in slices, for a patch is but a part of a volume."""
+    return [
+        Choice("constraints.outside.absent", False, "for slices that have a box; of the others:"),
+        Choice("constraints.absent", {}, "nothing is there, with a barrier of its own"),
+        Choice(
+            "log_barrier.most_odds",
+            {"absent": PRESENCE},
+            f"even odds ({PRESENCE:g}) of being there are enough for an object to be found: those of new cases seldom "
+            "look as sure as those that were learnt",
+        ),
+        Choice(
+            "training.calibrate", True, "at the end, odds of 1/2 are enough for a pixel, unless boxes say otherwise"
+        ),
     ]
 
 
