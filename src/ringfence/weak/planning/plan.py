@@ -218,8 +218,8 @@ def _finding() -> list[Choice]:
         Choice(
             "log_barrier.most_odds",
             {"absent": PRESENCE},
-            f"even odds ({PRESENCE:g}) of being there are enough for an object to be found: those of new cases seldom "
-            "look as sure as those that were learnt",
+            "even odds of being there are enough for an object to be found: those of new cases seldom look as sure "
+            "as those that were learnt",
         ),
         Choice(
             "training.calibrate", True, "at the end, odds of 1/2 are enough for a pixel, unless boxes say otherwise"

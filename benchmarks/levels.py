@@ -1,0 +1,123 @@
+"""What levels do: Dice of cases held out, and boxes in training images, by the odds at which a class is found.
+
+    ringfence train --data.prepared prepared/mine --data.folds 5 --data.fold 0 --out runs/mine
+    python benchmarks/levels.py runs/mine --out results/plan/levels
+
+Of each training's model, whatever levels it has: they are taken away first. Masks of the cases held out are used
+for Dice, and for nothing else. "Chosen" is what calibration (docs/boxes.md) makes of the agreement in training images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ringfence import weak
+from ringfence.environment import commit, environment
+from ringfence.weak.inference.model_file import read_model
+from ringfence.weak.training.calibration import KNOWN, LEVELS, agreements_at, best_levels, some_with_boxes
+from ringfence.weak.training.flip_averaging import flip_averaged
+from ringfence.weak.training.measures import Dice
+
+BATCH = 25
+
+
+def main() -> None:
+    """Look at each model, and write OUT.json and OUT.md."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of trainings on slices, with a fold held out")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    record: dict[str, Any] = {
+        "command": f"python benchmarks/levels.py {' '.join(run.name for run in options.runs)}",
+        "seed": [],
+        "environment": environment() | {"commit": commit()},
+        "runs": [],
+    }
+    for run in options.runs:
+        found = looked_at(run)
+        record["seed"] = sorted({*record["seed"], found["seed"]})
+        record["runs"].append(found)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
+
+
+def looked_at(run: Path) -> dict[str, Any]:
+    """Of one training: Dice and agreement at each level of all classes, and with the levels that are chosen."""
+    settings = weak.from_file(weak.TrainSettings, run / "config.yaml")
+    task = weak.box_task(settings.data, settings.constraints)
+    network, _ = read_model(run / "model.safetensors")
+    network.level([0.0] * len(task.classes))
+    some = some_with_boxes(task.train)
+    agreement = agreements_at(
+        _logits(network, task.train["image"][some]), {name: task.train[name][some] for name in KNOWN}
+    )
+    levels = best_levels(agreement)
+    held_out = _logits(network, task.validation["image"])
+    return {
+        "run": run.name,
+        "set": Path(str(settings.data.prepared)).name,
+        "fold": settings.data.fold,
+        "method": settings.method,
+        "most_odds": getattr(settings.method_settings["log_barrier"], "most_odds", {}),
+        "absent": "absent" in settings.constraints,
+        "seed": settings.seed,
+        "trained_at": json.loads((run / "environment.json").read_text(encoding="utf-8")).get("commit"),
+        "odds": [math.exp(-level) for level in LEVELS],
+        "dice": [_dice(held_out, [level] * len(levels), task.validation) for level in LEVELS],
+        "agreement": [float((one[:, 1] / one[:, 0]).nanmean()) for one in agreement],
+        "chosen": [math.exp(-level) for level in levels],
+        "dice_chosen": _dice(held_out, levels, task.validation),
+    }
+
+
+def as_markdown(record: dict[str, Any]) -> str:
+    """Two rows for each training: the odds at which a class is found are columns."""
+    odds = record["runs"][0]["odds"]
+    shown = [one for one in range(len(odds)) if one % 2 == 0]
+    lines = [
+        f"| training | | {' | '.join(f'{odds[one]:.2g}' for one in shown)} | chosen |",
+        f"|---|---|{'---|' * len(shown)}---|",
+    ]
+    for one in record["runs"]:
+        chosen = ", ".join(f"{value:.2g}" for value in one["chosen"])
+        dice, boxes = (" | ".join(f"{one[key][place]:.3f}" for place in shown) for key in ("dice", "agreement"))
+        lines.append(f"| {title(one)} | Dice, held out | {dice} | {one['dice_chosen']:.3f} |")
+        lines.append(f"| | boxes, training images | {boxes} | {chosen} |")
+    facts = record["environment"]
+    lines += ["", f"`{record['command']}`, torch {facts['torch']}, {facts['cpu']}, commit {facts['commit'][:7]}."]
+    return "\n".join(lines) + "\n"
+
+
+def title(one: dict[str, Any]) -> str:
+    """Set, fold, and what is special about the training."""
+    how = one["method"].replace("_", " ")
+    if one["method"] == "log_barrier":
+        how = f"absent at odds of {one['most_odds']['absent']:g}" if one["absent"] else "outside alone"
+    return f"{one['set']}, fold {one['fold']}, {how}"
+
+
+@torch.no_grad()
+def _logits(network: torch.nn.Module, images: Tensor) -> Tensor:
+    """Flip-averaged, as validation has them."""
+    network.eval()
+    mean = torch.cat([flip_averaged(network, some / 255.0, (3,)) for some in images.split(BATCH)])
+    return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
+
+
+def _dice(logits: Tensor, levels: list[float], rows: Mapping[str, Tensor]) -> float:
+    metric = Dice()
+    metric.update(logits + torch.tensor([0.0, *levels]).view(1, -1, 1, 1), dict(rows))
+    return float(metric.compute()["dice"])
+
+
+if __name__ == "__main__":
+    main()
