@@ -4,7 +4,7 @@
     python benchmarks/levels.py runs/mine --out results/plan/levels
 
 Of each training's model, whatever levels it has: they are taken away first. Masks of the cases held out are used
-for Dice, and for nothing else. "Chosen" is what calibration (docs/boxes.md) makes of the agreement in training images.
+for Dice, and for nothing else. "Chosen" is what calibration (docs/boxes.md) makes of boxes in training images.
 """
 
 from __future__ import annotations
