@@ -191,7 +191,7 @@ def test_without_out_the_run_goes_to_a_new_folder(
         (["compare", "synthetic", "--training.lr", "fast"], "training.lr: expected float. Got value: fast"),
         (["compare", "synthetic", "--training.epochs", "2.5"], "training.epochs: expected int or null. Got value: 2.5"),
         (["compare", "synthetic", "--training.batch_size", "2.5"], "training.batch_size: expected int. Got value: 2.5"),
-        (["compare", "synthetic", "--log_barrier.unit", "cm"], "log_barrier.unit: expected one of 'pixels', 'relative', 'odds'. Got value: cm"),
+        (["compare", "synthetic", "--log_barrier.unit", "cm"], "log_barrier.unit: expected one of pixels, relative, odds. Got value: cm"),
         (["compare", "synthetic", "--prest", "paper"], "there is no option 'prest'; did you mean 'preset'?"),
         (["compare", "synthetic", "--log-barrier.t", "5"], "there is no option 'log-barrier.t'; did you mean 'log_barrier.t'?"),
         (["compare", "synthetic", "--constraints.size.slack", "1"], "there is no option 'constraints.size': the task's are its own"),
