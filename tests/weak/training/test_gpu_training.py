@@ -22,6 +22,7 @@ from ringfence.weak import (
     from_preset,
     train,
 )
+from ringfence.weak.inference.model_file import read_model
 from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.discs import disc_task
 from ringfence.weak.training.augmentation import augmented
@@ -142,6 +143,11 @@ def test_a_replayed_step_on_boxes_is_the_plain_one(tmp_path: Path) -> None:
     assert float((replayed - plain).norm()) < 1e-2 * float(plain.norm())
 
 
+def prior_of(asked: TrainSettings) -> float:
+    prior = asked.training.prior
+    return 0.0 if prior is None else math.log(prior / (1.0 - prior))
+
+
 @pytest.mark.parametrize("precision", ["32", "bf16"])
 def test_every_method_trains_from_graphs(tmp_path: Path, precision: str) -> None:
     folder = compare(settings(precision=precision), tmp_path / "run", console=Console(quiet=True)).path
@@ -167,12 +173,17 @@ def test_whole_steps_from_graphs_and_fused_kernels_train_as_plain_launches_do(tm
                 "training.device": "cuda",
                 "training.fused": fast,
                 "training.cuda_graphs": fast,
+                "training.calibrate": True,  # levels are set between recorded steps, which must not see them
             },
         )
         out = tmp_path / f"fast-{fast}"
         train(asked, out, console=Console(quiet=True))
         with (out / "metrics.csv").open() as lines:
-            found.append([float(row["train_loss"]) for row in csv.DictReader(lines)])
+            epochs = list(csv.DictReader(lines))
+        found.append([float(row["train_loss"]) for row in epochs])
+        level = 0.0 if method == "full_supervision" else float(epochs[-1]["level"])
+        kept = read_model(out / "model.safetensors")[0].offset
+        assert float(kept[1] - kept[0]) == pytest.approx(prior_of(asked) + level, rel=1e-4, abs=1e-6)
     assert found[0] == pytest.approx(found[1], rel=0.03, abs=0.03)
 
 
