@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,13 @@ def looked_at(run: Path) -> dict[str, Any]:
         _logits(network, task.train["image"][some]), {name: task.train[name][some] for name in KNOWN}
     )
     levels = best_levels(agreement)
-    held_out = _logits(network, task.validation["image"])
+
+    def dice(levels: Sequence[float]) -> float:
+        network.level(levels)
+        metric = Dice()
+        metric.update(_logits(network, task.validation["image"]), dict(task.validation))
+        return float(metric.compute()["dice"])
+
     return {
         "run": run.name,
         "set": Path(str(settings.data.prepared)).name,
@@ -72,10 +78,10 @@ def looked_at(run: Path) -> dict[str, Any]:
         "seed": settings.seed,
         "trained_at": json.loads((run / "environment.json").read_text(encoding="utf-8")).get("commit"),
         "odds": [math.exp(-level) for level in LEVELS],
-        "dice": [_dice(held_out, [level] * len(levels), task.validation) for level in LEVELS],
+        "dice": [dice([level] * len(levels)) for level in LEVELS],
         "agreement": [float((one[:, 1] / one[:, 0]).nanmean()) for one in agreement],
         "chosen": [math.exp(-level) for level in levels],
-        "dice_chosen": _dice(held_out, levels, task.validation),
+        "dice_chosen": dice(levels),
     }
 
 
@@ -111,12 +117,6 @@ def _logits(network: torch.nn.Module, images: Tensor) -> Tensor:
     network.eval()
     mean = torch.cat([flip_averaged(network, some / 255.0, (3,)) for some in images.split(BATCH)])
     return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
-
-
-def _dice(logits: Tensor, levels: list[float], rows: Mapping[str, Tensor]) -> float:
-    metric = Dice()
-    metric.update(logits + torch.tensor([0.0, *levels]).view(1, -1, 1, 1), dict(rows))
-    return float(metric.compute()["dice"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,60 @@
+"""benchmarks/levels.py: what it says of a training is what the training said, and its table is its record's."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from prepared_sets import make_prepared
+from ringfence.weak import TrainSettings, from_preset, train
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def levels(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import levels
+
+    return levels
+
+
+def test_at_even_odds_it_is_what_the_training_measured(levels: ModuleType, tmp_path: Path) -> None:
+    """By the last epoch: of a training without levels at odds of 1, and of one with them at those that it chose."""
+    make_prepared(tmp_path / "set", cases=6)
+    for calibrate in (False, True):
+        asked = from_preset(TrainSettings, "boxes-small").changed(
+            {
+                "data.prepared": str(tmp_path / "set"),
+                "data.folds": 3,
+                "data.fold": 1,
+                "network.class_path": "torch.nn.Conv2d",
+                "network.init_args": {"kernel_size": 5, "padding": 2},
+                "training.epochs": 3,
+                "training.lr": 1e-2,
+                "training.device": "cpu",
+                "training.calibrate": calibrate,
+            }
+        )
+        run = tmp_path / f"run-{calibrate}"
+        train(asked, run, progress=False)
+        with (run / "metrics.csv").open() as lines:
+            last = list(csv.DictReader(lines))[-1]
+        found = levels.looked_at(run)
+        measured = found["dice_chosen"] if calibrate else found["dice"][found["odds"].index(1.0)]
+        assert measured == pytest.approx(float(last["dice"]), abs=1e-5)
+        assert (found["set"], found["fold"], found["method"]) == ("set", 1, "log_barrier")
+        if calibrate:
+            assert [math.log(1.0 / odds) for odds in found["chosen"]] == pytest.approx(
+                [float(last["level"])], abs=1e-5
+            )
+
+
+def test_the_table_is_its_records(levels: ModuleType) -> None:
+    record = json.loads((ROOT / "results/plan/levels.json").read_text(encoding="utf-8"))
+    assert levels.as_markdown(record) == (ROOT / "results/plan/levels.md").read_text(encoding="utf-8")
