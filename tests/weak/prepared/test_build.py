@@ -298,7 +298,7 @@ def test_decathlon_with_channels_on_the_fourth_axis(tmp_path: Path) -> None:
     assert np.abs(image - voxels.transpose(0, 3, 1, 2).astype(int)).max() <= 3
     assert np.array_equal(mask, labelled(1, (0, 1, 2), (2, 16, 16)))
     nifti(tmp_path / "src/imagesTr/p_0.nii.gz", voxels[..., :1])
-    with pytest.raises(PreparationFailed, match=r"p_0.nii.gz has 1 channels; the data set has 2: T2, ADC"):
+    with pytest.raises(PreparationFailed, match=r"p_0.nii.gz has 1 channel; the data set has 2: T2, ADC"):
         prepare_source(find_folder(tmp_path / "src"), tmp_path / "dst")
 
 

@@ -213,8 +213,8 @@ def _barrier(found: Fingerprint, volumes: bool) -> list[Choice]:
 def _finding() -> list[Choice]:
     """Whether there is an object at all, and where it ends: in slices, for a patch is but a part of a volume."""
     return [
-        Choice("constraints.outside.absent", False, "for slices that have a box; of the others:"),
-        Choice("constraints.absent", {}, "nothing is there, with a barrier of its own"),
+        Choice("constraints.outside.absent", False, "slices without a box of a class are left to absent"),
+        Choice("constraints.absent", {}, "nothing of a class is in slices without a box of it, at odds of its own"),
         Choice(
             "log_barrier.most_odds",
             {"absent": PRESENCE},
@@ -278,7 +278,8 @@ def _remarks(found: Fingerprint) -> list[str]:
 def _about(found: Fingerprint) -> str:
     size = " × ".join(map(str, found.size))
     each = "; ".join(_class(one) for one in found.classes)
-    return f"{found.cases} cases, {found.slices} slices of {size}, {found.channels} channels. {each}"
+    channels = f"{found.channels} channel{'s' * (found.channels > 1)}"
+    return f"{found.cases} cases, {found.slices} slices of {size}, {channels}. {each}"
 
 
 def _class(one: ClassFacts) -> str:
