@@ -245,7 +245,8 @@ def _arrays(case: SourceCase, stamps: list[Stamp], source: Source, preprocessing
     if len(images) != len(source.channels):
         names = ", ".join(source.channels)
         raise ValueError(
-            f"{images[0].path} has {len(images)} channel{'s' * (len(images) != 1)}; the data set has {len(source.channels)}: {names}"
+            f"{images[0].path} has {len(images)} channel{'s' * (len(images) != 1)}; "
+            f"the data set has {len(source.channels)}: {names}"
         )
     depth, height, width = images[0].voxels.shape
     spacing = _spacing(images[0])
