@@ -184,6 +184,13 @@ def test_a_training_that_goes_on_begins_without_levels(place: Path) -> None:
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
+def test_a_streamed_set_has_the_same_levels(place: Path, tmp_path: Path) -> None:
+    """Images are read from the disk for it, as for the steps."""
+    asked = settings(place / "set").changed({"data.streamed": "always", "data.workers": 0})
+    train(asked, tmp_path / "run", console=Console(quiet=True))
+    assert [row["level"] for row in rows(tmp_path / "run")] == [row["level"] for row in rows(place / "with")]
+
+
 @pytest.mark.parametrize("changes", [{"method": "full_supervision"}, {"data.patch": [6, 16, 16]}])
 def test_masks_and_volumes_are_not_calibrated(changes: dict[str, object], place: Path, tmp_path: Path) -> None:
     asked = settings(place / "set", epochs=1).changed(changes)
