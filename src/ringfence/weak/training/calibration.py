@@ -62,7 +62,7 @@ class Calibration(pl.Callback):
         numbers = some_with_boxes(self._rows)[trainer.global_rank :: trainer.world_size]
         with trainer.precision_plugin.val_step_context():
             found = self._measured(module, numbers)
-        levels = best_levels(torch.stack([torch.tensor(one) for one in from_all(found.tolist())]).sum(dim=0))
+        levels = best_levels(torch.tensor(from_all(found.tolist()), dtype=torch.float64).sum(dim=0))
         _levelled(module, levels)
         names = ["level"] if len(levels) == 1 else [f"level/{number}" for number in range(1, 1 + len(levels))]
         log_epoch(module, dict(zip(names, map(torch.tensor, levels), strict=True)))
