@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -166,7 +167,7 @@ def test_box_agreement_of_training_images_is_not_worse(place: Path) -> None:
 
 
 def test_a_training_that_goes_on_begins_without_levels(place: Path) -> None:
-    """Interrupted after an epoch with levels, or finished and lengthened: the weights are an uninterrupted one's."""
+    """Interrupted after an epoch with levels: the weights are an uninterrupted one's."""
     asked = settings(place / "set")
 
     class Stopped(Calibration):
@@ -182,6 +183,17 @@ def test_a_training_that_goes_on_begins_without_levels(place: Path) -> None:
     train(asked, place / "parts", resume=True, console=Console(quiet=True))
     whole, parts = state(place / "with"), state(place / "parts")
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_a_finished_training_that_is_lengthened_goes_on_without_its_levels(place: Path, tmp_path: Path) -> None:
+    found = []
+    for name, calibrate in (("with", True), ("without", False)):
+        shutil.copytree(place / name, tmp_path / name)
+        longer = settings(place / "set", calibrate=calibrate, epochs=14)
+        train(longer, tmp_path / name, resume=True, console=Console(quiet=True))
+        found.append([row["train_loss"] for row in rows(tmp_path / name)])
+    assert len(found[0]) == 14
+    assert found[0] == found[1]
 
 
 def test_a_streamed_set_has_the_same_levels(place: Path, tmp_path: Path) -> None:

@@ -51,8 +51,9 @@ class Calibration(pl.Callback):
         self._rows = rows
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """A training that goes on had levels at its end."""
-        _levelled(pl_module, None)
+        """Take back those of the epoch before."""
+        ours = _ours(pl_module)
+        ours.network.level([0.0] * ours.classes)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Set levels, and log them."""
@@ -63,14 +64,9 @@ class Calibration(pl.Callback):
         with trainer.precision_plugin.val_step_context():
             found = self._measured(module, numbers)
         levels = best_levels(torch.tensor(from_all(found.tolist()), dtype=torch.float64).sum(dim=0))
-        _levelled(module, levels)
+        module.network.level(levels)
         names = ["level"] if len(levels) == 1 else [f"level/{number}" for number in range(1, 1 + len(levels))]
         log_epoch(module, dict(zip(names, map(torch.tensor, levels), strict=True)))
-
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take them back, but for the last ones."""
-        if self._due(trainer) and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
-            _levelled(pl_module, None)
 
     def _due(self, trainer: pl.Trainer) -> bool:
         return not trainer.sanity_checking and trainer.current_epoch >= (trainer.max_epochs or 0) - LAST
@@ -135,8 +131,3 @@ def _ours(module: pl.LightningModule) -> WeakSegmentation:
             f"calibration is for a WeakSegmentation, whose network has levels; got {type(module).__name__}"
         )
     return module
-
-
-def _levelled(module: pl.LightningModule, levels: Sequence[float] | None) -> None:
-    ours = _ours(module)
-    ours.network.level([0.0] * ours.classes if levels is None else levels)
