@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     record: dict[str, Any] = {
-        "command": f"python benchmarks/levels.py {' '.join(run.name for run in options.runs)}",
+        "command": f"python benchmarks/levels.py {' '.join(map(str, options.runs))}",
         "seed": [],
         "environment": environment() | {"commit": commit()},
         "runs": [],

@@ -170,6 +170,11 @@ def test_a_method_without_a_name_says_so(missing: str, registry: None) -> None:
     ("method", "changes", "message"),
     [
         ("log_barrier", {"t": 1e-30}, "t 1e-30 is below 1e-06"),
+        (
+            "log_barrier",
+            {"mu": 0.5, "most_odds": {"size": 1.0}},
+            "mu must be at least 1 .a barrier is raised, not lowered",
+        ),
         ("log_barrier", {"temperature": 1e300}, "temperature must be positive and finite, and at most 3.4e"),
         ("lagrangian", {"dual_lr": 1e300}, "dual_lr must be"),
         ("lagrangian", {"initial": 1e300}, "initial must be"),

@@ -176,6 +176,8 @@ class LogBarrier(ConstrainedSettings):
         positive_number("t", self.t)
         for name, odds in self.most_odds.items():
             positive_number(f"most_odds.{name}", odds)
+        if self.most_odds and self.mu is not None and positive_number("mu", self.mu) < 1.0:
+            raise ValueError(f"mu must be at least 1 (a barrier is raised, not lowered), got mu={self.mu}")
         if fraction("hold", self.hold) == 1.0:
             raise ValueError("hold 1 leaves no epoch in which t could grow: give a smaller fraction")
         if self.hold and self.final_t is None:
