@@ -96,6 +96,17 @@ def test_constraints_are_changed_added_and_left_out(place: Path, capsys: pytest.
     assert printed_constraints(capsys, *alone) == {"strips": {"width": 2}}
 
 
+@pytest.mark.parametrize("name", ["absent", "edges", "box_size"])
+def test_what_only_a_plan_has_can_be_left_out_of_it(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_prepared(tmp_path / "set")
+    asked = ["--data.prepared", str(tmp_path / "set"), "--training.device", "cpu"]
+    planned = printed_constraints(capsys, *asked)
+    assert planned.keys() == {"strips", "outside", "box_size", "edges", "absent"}
+    assert printed_constraints(capsys, *asked, f"--constraints.{name}", "null").keys() == planned.keys() - {name}
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_printed_config_reads_back_as_itself(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

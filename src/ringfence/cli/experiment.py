@@ -16,7 +16,7 @@ from ringfence.options import inside
 from ringfence.weak.experiments.config_files import config_files, parse_config, read_config
 from ringfence.weak.experiments.parsing import parse, settings_from, settings_parser
 from ringfence.weak.experiments.presets import about_preset, from_preset, preset_file
-from ringfence.weak.experiments.settings import ExperimentSettings
+from ringfence.weak.experiments.settings import PLANNED, ExperimentSettings
 from ringfence.weak.training.methods import method_named
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ class Experiment(Generic[Kind]):
         if {"-h", "--help"} & set(arguments):
             return begun
         words = [word for word in arguments if not word.startswith("--print_config")]  # which would end here
-        asked: Any = settings_from(self.kind, self._options(begun, words))
+        # a plan has more constraints than the preset, and those may be left out, too
+        known = begun.changed({"constraints": {name: {} for name in PLANNED} | getattr(begun, "constraints", {})})
+        asked: Any = settings_from(self.kind, self._options(known, words))
         if not asked.data.prepared or not Path(asked.data.prepared).is_dir():
             return begun  # the training says so, or the settings are only looked at
         from ringfence.weak.experiments.planned import plan
