@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import math
 import os
 import signal
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
@@ -82,6 +84,7 @@ class Mortal(Small):
         super().__init__(in_channels, out_channels)
         if "DIE" in os.environ:  # a process of its own
             faulthandler.dump_traceback_later(HANGS)
+            atexit.register(tell_threads)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training and torch.is_grad_enabled():
@@ -90,6 +93,12 @@ class Mortal(Small):
             if rank == os.environ.get("RANK", "0") and Mortal.steps == int(step):
                 os.kill(os.getpid(), signal.SIGKILL)
         return super().forward(x)
+
+
+def tell_threads() -> None:
+    """Which threads this process still has: gloo's may abort it, if it ends before they do."""
+    names = [(one / "comm").read_text().strip() for one in Path("/proc/self/task").iterdir()]
+    print(f"threads at the end of rank {os.environ['RANK']}: {names}", file=sys.stderr)
 
 
 class Sick(Small):

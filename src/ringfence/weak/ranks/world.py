@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import re
 import socket
@@ -9,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
 from typing import Any, Final
 
 from torch import distributed as dist
@@ -240,6 +243,7 @@ def meet(world: World, *, timeout: float | None = None, backend: str = "gloo") -
             spokesman=world.first or 0 in missing,
         )
     _stay_at_home(world)
+    import_module("torch.distributed.nn.functional")  # DDP does: later, its defaults would own the group forever
     dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=TOGETHER)
     return store
 
@@ -306,6 +310,13 @@ def from_all(mine: Any) -> list[Any]:
 
 
 def leave() -> None:
-    """Part, if they had met."""
+    """Part, if they had met: gloo's threads have ended when this returns, if nobody keeps the group.
+
+    A thread of gloo's that lets go of a tensor while Python is being taken down aborts the process, whose work was
+    done. The threads end with the group's last owner. Lightning's trainer is one, and a cycle, hence a collection;
+    an error on its way out keeps the trainer, hence another at the end.
+    """
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
+        gc.collect()
+        atexit.register(gc.collect)
