@@ -39,6 +39,9 @@ class Kind:
         objects: how many of each class there are in a volume.
         scene: how the objects lie: ``apart``, ``nested`` or ``touching``.
         bumps: how far outlines are from ellipses, as a fraction of the radius.
+        aspect: how many times as long as wide objects are, which then lie at any angle in their slices.
+        rough: of each class, how much rougher it is than what is around it, in units of the noise.
+        blur: pixels by which a boundary is blurred.
         cases: for training; default: 16.
         zoom: each case's rows and columns are this many times as far apart, between the least and the most, and its
             objects as many times smaller in pixels.
@@ -52,6 +55,9 @@ class Kind:
     objects: int = 1
     scene: str = "apart"
     bumps: float = 0.12
+    aspect: float = 1.0
+    rough: tuple[float, ...] = ()
+    blur: float = 0.7
     cases: int = TRAIN
     zoom: tuple[float, float] = (1.0, 1.0)
 
@@ -62,23 +68,12 @@ class Kind:
 
 
 KINDS: Final = {
-    "grains": Kind(
-        "one class, 8 pixels across, isotropic", (16, 48, 48), (1, 1, 1), ((7, 10),), ((3.0,),), objects=3
-    ),
-    "slabs": Kind(
-        "one class, 60 to 120 pixels across, eight times as thick slices",
-        (6, 160, 160),
-        (8, 1, 1),
-        ((60, 120),),
-        ((2.0,),),
-        cases=24,
-    ),
-    "organs": Kind(
-        "four classes, 12 to 32 pixels, two channels, three times as thick slices",
-        (12, 96, 96),
-        (3, 1, 1),
-        ((26, 32), (18, 24), (14, 20), (12, 16)),
-        ((3.0, 1.0), (1.0, 3.0), (-2.5, 1.5), (2.5, -2.5)),
+    "bricks": Kind(
+        "two classes, 10 pixels across, small isotropic volumes",
+        (36, 48, 36),
+        (1, 1, 1),
+        ((9, 13), (8, 11)),
+        ((2.5,), (-2.5,)),
     ),
     "cells": Kind(
         "two classes, 8 to 18 pixels, many in each image, three channels, single images",
@@ -89,12 +84,23 @@ KINDS: Final = {
         objects=4,
         cases=96,
     ),
-    "bricks": Kind(
-        "two classes, 10 pixels across, small isotropic volumes",
-        (36, 48, 36),
-        (1, 1, 1),
-        ((9, 13), (8, 11)),
-        ((2.5,), (-2.5,)),
+    "grains": Kind(
+        "one class, 8 pixels across, isotropic", (16, 48, 48), (1, 1, 1), ((7, 10),), ((3.0,),), objects=3
+    ),
+    "organs": Kind(
+        "four classes, 12 to 32 pixels, two channels, three times as thick slices",
+        (12, 96, 96),
+        (3, 1, 1),
+        ((26, 32), (18, 24), (14, 20), (12, 16)),
+        ((3.0, 1.0), (1.0, 3.0), (-2.5, 1.5), (2.5, -2.5)),
+    ),
+    "slabs": Kind(
+        "one class, 60 to 120 pixels across, eight times as thick slices",
+        (6, 160, 160),
+        (8, 1, 1),
+        ((60, 120),),
+        ((2.0,),),
+        cases=24,
     ),
     "targets": Kind(
         "a ring, the disc within it, and a crescent beside them",
@@ -104,7 +110,7 @@ KINDS: Final = {
         ((2.5,), (-2.0,), (1.2,)),
         scene="nested",
     ),
-    "zooms": Kind(  # the last by name: the seeds of the others stay theirs
+    "zooms": Kind(
         "two classes that differ in nothing but their size, 12 and 20 mm, in images of different zoom",
         (8, 64, 64),
         (3, 1, 1),
@@ -112,8 +118,42 @@ KINDS: Final = {
         ((2.5,), (2.5,)),
         zoom=(0.6, 1.2),
     ),
+    "rods": Kind(
+        "one class, 30 to 44 pixels long and a fifth as wide, at any angle",
+        (10, 80, 80),
+        (3, 1, 1),
+        ((30, 44),),
+        ((2.5,),),
+        objects=2,
+        aspect=5.0,
+    ),
+    "drops": Kind(
+        "one class of 8 to 60 pixels, two in a volume",
+        (10, 96, 96),
+        (3, 1, 1),
+        ((8, 60),),
+        ((2.5,),),
+        objects=2,
+    ),
+    "grit": Kind(
+        "one class, 24 to 40 pixels, as bright as what is around it, but rougher",
+        (8, 80, 80),
+        (3, 1, 1),
+        ((24, 40),),
+        ((0.0,),),
+        rough=(1.5,),
+    ),
+    "shades": Kind(
+        "one class, 40 to 70 pixels, faint, with a blurred boundary, single images",
+        (1, 112, 112),
+        (1, 0.5, 0.5),
+        ((40, 70),),
+        ((-3.0,),),
+        blur=3.0,
+        cases=80,
+    ),
 }
-"""By name."""
+"""By name; the place of a kind is part of its seed, so that new ones come last."""
 
 
 def main() -> None:
@@ -139,7 +179,7 @@ def write_set(
 ) -> None:
     """Write the set of this name; see the options."""
     kind = KINDS[name]
-    random, hand = np.random.default_rng([seed, sorted(KINDS).index(name)]), np.random.default_rng(seed)
+    random, hand = np.random.default_rng([seed, list(KINDS).index(name)]), np.random.default_rng(seed)
     count = kind.cases + VALIDATION
     rows = []
     for number in range(count + TEST):
@@ -189,10 +229,12 @@ def scene(kind: Kind, random: np.random.Generator) -> tuple[NDArray[np.uint8], N
     image = []
     for channel in range(len(kind.contrast[0])):
         levels = np.array([0.0, *(one[channel] for one in kind.contrast)])
-        clean = ndimage.gaussian_filter(levels[labels], (0.0, 0.7, 0.7))  # a voxel sees its neighbours
+        clean = ndimage.gaussian_filter(levels[labels], (0.0, kind.blur, kind.blur))  # a voxel sees its neighbours
         texture = _smooth(random, kind, 4.0) * 0.5 + _smooth(random, kind, 16.0) * 0.7
         field = np.exp(0.15 * _smooth(random, kind, max(kind.shape[1:]) / 2.0))
         noise = random.normal(0.0, 1.0, kind.shape)
+        if kind.rough:
+            noise += np.array([0.0, *kind.rough])[labels] * random.normal(0.0, 1.0, kind.shape)
         image.append(((10.0 + clean + texture) * field + noise) * 40.0)
     return labels, np.stack(image).astype(np.int16)
 
@@ -232,7 +274,13 @@ def _blob(
         low = np.minimum(radii * 1.1 + 1.0, np.array(kind.shape) / 2.0)
         low[0] = min(low[0], kind.shape[0] / 2.0)
         centre = random.uniform(low, np.array(kind.shape) - low)
-    place = (np.indices(kind.shape) + 0.5 - centre[:, None, None, None]) / radii[:, None, None, None]
+    place = np.indices(kind.shape) + 0.5 - centre[:, None, None, None]
+    if kind.aspect != 1.0:
+        turn = random.uniform(0.0, np.pi)
+        rows, columns = place[1].copy(), place[2].copy()
+        place[1] = (rows * np.cos(turn) - columns * np.sin(turn)) * kind.aspect
+        place[2] = rows * np.sin(turn) + columns * np.cos(turn)
+    place /= radii[:, None, None, None]
     if kind.shape[0] == 1:
         place[0] = 0.0
     angle, phases = np.arctan2(place[1], place[2]), random.uniform(0.0, 2.0 * np.pi, 3)
