@@ -147,6 +147,16 @@ def test_patches_are_about_as_long_along_every_axis_of_space() -> None:
     assert "up to 6 of them are filled up to 16" in reason
 
 
+@pytest.mark.parametrize(
+    ("depth", "said"), [(1, "images of one slice: "), (12, "slices (1.0 times as far apart as rows): ")]
+)
+def test_single_images_are_not_far_apart(depth: int, said: str) -> None:
+    (reason,) = [
+        one.reason for one in make_plan(fingerprint(depth=depth), "cpu").choices if one.name == "data.patch"
+    ]
+    assert reason == f"{said}each has boxes of its own, and they say most there"
+
+
 def test_what_boxes_cannot_tell_is_said() -> None:
     odd = replace(
         fingerprint(2.0), within={("core", "shell"): 0.9, ("shell", "core"): 0.1}, uneven=2.0, validated=0

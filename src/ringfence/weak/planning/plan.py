@@ -125,7 +125,8 @@ def _space(found: Fingerprint, device: Device, volumes: bool) -> list[Choice]:
     apart = found.flatness
     known = "of unknown spacing" if apart is None else f"{apart:.1f} times as far apart as rows"
     if not volumes:
-        return [Choice("data.patch", None, f"slices ({known}): each has boxes of its own, and they say most there")]
+        what = "images of one slice" if found.depths[2] == 1 else f"slices ({known})"
+        return [Choice("data.patch", None, f"{what}: each has boxes of its own, and they say most there")]
     patch = _patch(found, VOXELS[device])
     longest, most = max(one.longest for one in found.classes), found.depths[2]
     filled = (
