@@ -62,10 +62,11 @@ def looked_at(run: Path) -> dict[str, Any]:
     )
     levels = best_levels(agreement)
 
+    logits = _logits(network, task.validation["image"])
+
     def dice(levels: Sequence[float]) -> float:
-        network.level(levels)
         metric = Dice()
-        metric.update(_logits(network, task.validation["image"]), dict(task.validation))
+        metric.update(logits + torch.tensor([0.0, *levels]).view(1, -1, 1, 1), dict(task.validation))
         return float(metric.compute()["dice"])
 
     return {

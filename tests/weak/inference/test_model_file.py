@@ -104,6 +104,20 @@ def test_a_model_knows_its_flips_and_its_percentiles(tmp_path: Path) -> None:
         replace(CARD, flips=("up-down", "up-down"))
 
 
+def test_a_model_knows_its_levels(tmp_path: Path) -> None:
+    card = replace(CARD, levels=(0.25,) * len(CARD.classes))
+    save_model(tmp_path / "model.safetensors", network(), card)
+    read, again = read_model(tmp_path / "model.safetensors")
+    assert (read.levels, again) == (card.levels, card)
+    assert read_model(write(tmp_path / "none.safetensors", facts()))[0].levels == ()
+
+
+@pytest.mark.parametrize("levels", [[0.1] * 7, [True], ["0.1"], [21], [-1e300], 0.1, {"prostate": 0.1}])
+def test_levels_that_are_none(levels: object, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"card is damaged \(levels are"):
+        read_model(write(tmp_path / "bad.safetensors", facts(levels=levels)))
+
+
 @pytest.mark.parametrize("mirrors", [("left-right", "up-down"), None])
 def test_a_model_of_the_first_format_is_still_read(mirrors: tuple[str, ...] | None, tmp_path: Path) -> None:
     """As version 0.1 wrote it: with a size, and mirrors where it knew of them; nothing about preprocessing."""

@@ -197,6 +197,14 @@ def test_flips_are_averaged_and_turned_back() -> None:
         (plain,) = unflipped(image, (12, 10))
         assert np.allclose(plain[:, 1].numpy(), left, atol=1e-6)
 
+    levelled = Tempered(network)
+    levelled.level([np.log(2.0)])
+    (answer,) = Predictor(levelled, card, device="cpu")(image, (12, 10))
+    mean = (left + right) / 2
+    assert np.allclose(answer[:, 1].numpy(), 2 * mean / (1 + mean), atol=1e-6)  # of the mean, not of each flip
+    (plain,) = Predictor(levelled, card, device="cpu", flips=False)(image, (12, 10))
+    assert np.allclose(plain[:, 1].numpy(), 2 * left / (1 + left), atol=1e-6)
+
 
 def test_channels_as_files_and_as_a_fourth_axis(tmp_path: Path) -> None:
     other = RANDOM.integers(0, 50, GREY.shape).astype(np.float32)

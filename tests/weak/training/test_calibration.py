@@ -8,10 +8,14 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
+from scipy.special import softmax
 from torch import Tensor
 
 from prepared_sets import make_prepared
@@ -26,6 +30,8 @@ from ringfence.weak import (
     train,
 )
 from ringfence.weak.inference.model_file import read_model
+from ringfence.weak.inference.predictor import Predictor
+from ringfence.weak.networks.build import Tempered
 from ringfence.weak.training.box_agreement import by_class
 from ringfence.weak.training.calibration import (
     LEVELS,
@@ -35,6 +41,7 @@ from ringfence.weak.training.calibration import (
     best_levels,
     some_with_boxes,
 )
+from ringfence.weak.training.flip_averaging import flip_mean
 
 STEEP = 0.5 * math.log(2.0)
 """Of a disc's logit, by the pixel: a level for each pixel of its radius."""
@@ -151,6 +158,50 @@ def test_the_last_ten_epochs_are_calibrated_and_training_is_as_it_was(place: Pat
     assert others["offset"].tolist() == pytest.approx([0.0, prior])
     assert weights["offset"].tolist() == pytest.approx([0.0, prior + float(found[-1]["level"])], rel=1e-5)
     assert any(float(row["level"]) for row in found[2:])  # or nothing of this was tested
+
+
+def test_the_model_finds_what_the_last_validation_found(place: Path) -> None:
+    """Levels are those of the mean over flips in both, and a model's card says so."""
+    asked = settings(place / "set")
+    task = box_task(asked.data, asked.constraints)
+    network, card = read_model(place / "with" / "model.safetensors")
+    (level,) = card.levels
+    assert level == pytest.approx(float(rows(place / "with")[-1]["level"]), rel=1e-5)
+    assert read_model(place / "without" / "model.safetensors")[1].levels == ()
+    assert card.flips
+    answers = Predictor(network, card, device="cpu")(task.validation["image"].numpy(), card.preprocessing.size)
+    found, truth = torch.cat(list(answers)).argmax(dim=1) == 1, task.validation["mask"][:, 0].bool()
+    volumes = [task.validation["case"] == number for number in task.validation["case"].unique()]
+    dice = [2 * (found & truth)[one].sum() / (found[one].sum() + truth[one].sum()) for one in volumes]
+    assert float(rows(place / "with")[-1]["dice"]) == pytest.approx(float(torch.stack(dice).mean()), abs=1e-6)
+
+
+@given(
+    classes=st.integers(1, 3),
+    flips=st.integers(1, 4),
+    levels=st.lists(st.floats(-3.0, 3.0), min_size=3, max_size=3),
+    seed=st.integers(0, 99),
+)
+def test_levels_are_those_of_the_mean(classes: int, flips: int, levels: list[float], seed: int) -> None:
+    """In float64: the mean of softmax(z) over flips, and only then times e^level."""
+    random = np.random.default_rng(seed)
+    logits, shift = random.normal(0.0, 3.0, (flips, 2, 1 + classes, 5)), np.array([0.0, *levels[:classes]])
+    mean = softmax(logits, axis=2).mean(axis=0) * np.exp(shift)[:, None]
+    expected = mean / mean.sum(axis=1, keepdims=True)
+    answers = [torch.tensor(one, dtype=torch.float32) + torch.tensor(shift)[:, None].float() for one in logits]
+    found = flip_mean([one.softmax(dim=1) for one in answers], levels[:classes])
+    torch.testing.assert_close(found.double(), torch.tensor(expected), rtol=1e-4, atol=1e-6)
+
+
+def test_a_state_that_is_loaded_tells_its_levels() -> None:
+    network = Tempered(torch.nn.Conv2d(1, 3, 1), 2, prior=0.02)
+    network.level([0.5, -0.25])
+    other = Tempered(torch.nn.Conv2d(1, 3, 1), 2, prior=0.02)
+    torch.nn.ModuleDict({"network": other}).load_state_dict(torch.nn.ModuleDict({"network": network}).state_dict())
+    assert other.levels == pytest.approx((0.5, -0.25), abs=1e-6)
+    network.level([0.0, 0.0])
+    other.load_state_dict(network.state_dict())
+    assert other.levels == (0.0, 0.0)
 
 
 def test_box_agreement_of_training_images_is_not_worse(place: Path) -> None:

@@ -19,6 +19,8 @@ LONGEST: Final = 200
 """Characters of a name."""
 VALUES: Final = 10_000
 """Of the network's arguments, all together."""
+FARTHEST: Final = 20.0
+"""Of levels: e^20 to one, about what float32 tells from certainty."""
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 
 
@@ -37,6 +39,8 @@ class ModelCard:
         commit: of the code that trained it.
         labels: the classes' values in masks, in the same order; default: 1, 2, ...
         flips: what its predictions are averaged over, by the names of ``FLIPS``.
+        levels: what its logits have for each class since the training was calibrated, and the mean over flips has
+            instead of each (``flip_mean``); none if it was not, or by an earlier version.
     """
 
     class_path: str
@@ -49,6 +53,7 @@ class ModelCard:
     commit: str = ""
     labels: tuple[int, ...] = ()
     flips: tuple[str, ...] = ()
+    levels: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         flip_axes(self.flips)
@@ -81,7 +86,12 @@ class ModelCard:
             commit=_text("commit", facts.get("commit", "")),
             labels=_labels(facts.get("labels", ())),
             flips=_names("flips", facts.get("flips", ()), least=0),
+            levels=_levels(facts.get("levels", ())),
         )
+        if card.levels and len(card.levels) != len(card.classes):
+            raise ValueError(
+                f"levels are {list(card.levels)}; one for each of {len(card.classes)} classes is needed"
+            )
         if card.patch is None and "slices" in card.flips:
             raise ValueError("a model of slices, flipped along slices")
         return card
@@ -145,6 +155,13 @@ def _labels(value: Any) -> tuple[int, ...]:
     if not all(type(label) is int for label in value):
         raise ValueError(f"labels are {shown(value)}; whole numbers are needed")
     return tuple(value)
+
+
+def _levels(value: Any) -> tuple[float, ...]:
+    numbers = isinstance(value, (list, tuple)) and all(type(one) in (int, float) for one in value)
+    if not numbers or not all(-FARTHEST <= one <= FARTHEST for one in value):
+        raise ValueError(f"levels are {shown(value)}; numbers between {-FARTHEST:g} and {FARTHEST:g} are needed")
+    return tuple(float(one) for one in value)
 
 
 def _arguments(value: Any) -> dict[str, Any]:

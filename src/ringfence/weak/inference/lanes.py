@@ -28,10 +28,11 @@ class Lanes:
     Args:
         network: from images to logits; a copy works, with batch normalisations folded and channels last.
         count: how many cores.
+        levels: that the network's logits have, as in ``flip_mean``.
     """
 
-    def __init__(self, network: nn.Module, count: int) -> None:
-        self.count = max(1, count)
+    def __init__(self, network: nn.Module, count: int, levels: Sequence[float] = ()) -> None:
+        self.count, self.levels = max(1, count), levels
         first = _channels_last(folded(network))
         tensors = {id(one): one for one in chain(first.parameters(), first.buffers())}
         # a network may keep something while it works: its weights alone are shared
@@ -63,7 +64,7 @@ class Lanes:
                 self._free.put(one)
         flips = flips_along(axes)
         tasks = [[self._threads.submit(self._answer, one, flip) for flip in flips] for one in images.split(1)]
-        return Begun(self._collector.submit(_collected, tasks, seen), tasks)
+        return Begun(self._collector.submit(_collected, tasks, seen, self.levels), tasks)
 
     @torch.inference_mode()
     def _answer(self, image: Tensor, flip: tuple[int, ...]) -> Tensor:
@@ -100,7 +101,9 @@ class Begun(AbstractContextManager["Begun"]):
 
 
 @torch.inference_mode()
-def _collected(tasks: list[list[Future[Tensor]]], seen: Callable[[Sequence[Tensor]], None]) -> Tensor:
+def _collected(
+    tasks: list[list[Future[Tensor]]], seen: Callable[[Sequence[Tensor]], None], levels: Sequence[float]
+) -> Tensor:
     """The mean over flips of each image, one after the other."""
     means = []
     try:
@@ -108,7 +111,7 @@ def _collected(tasks: list[list[Future[Tensor]]], seen: Callable[[Sequence[Tenso
             answers = [task.result() for task in one]
             tasks[number] = []  # nor are they kept
             seen(answers)
-            means.append(flip_mean(answers))
+            means.append(flip_mean(answers, levels))
         return torch.cat(means)
     finally:
         _cancel(tasks)

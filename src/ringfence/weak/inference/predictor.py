@@ -69,7 +69,7 @@ class Predictor:
             shape = (len(card.channels), *(card.preprocessing.size if card.patch is None else card.patch))
             lanes = affordable(network, shape, min(batch or cores, cores))  # a GPU has a memory of its own
             self.batch = batch or max(self.batch, lanes)
-            self._lanes: Lanes | None = Lanes(network, lanes)
+            self._lanes: Lanes | None = Lanes(network, lanes, network.levels)
             self._probabilities: Callable[..., Tensor] = partial(self._lanes, axes=self._axes)
         else:
             network, self._lanes = network.to(self.device).eval(), None
@@ -169,7 +169,7 @@ class Predictor:
 
 
 def _averaged(
-    network: Callable[[Tensor], Tensor],
+    network: Tempered,
     images: Tensor,
     axes: Sequence[int],
     seen: Callable[[Sequence[Tensor]], None],
@@ -177,7 +177,7 @@ def _averaged(
     """``flip_averaged``, and what it is the mean of is shown."""
     answers = [network(images.flip(some)).softmax(dim=1).flip(some) for some in flips_along(axes)]
     seen(answers)
-    return flip_mean(answers)
+    return flip_mean(answers, network.levels)
 
 
 @dataclass(frozen=True)

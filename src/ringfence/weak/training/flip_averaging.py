@@ -9,15 +9,19 @@ import torch
 from torch import Tensor
 
 
-def flip_averaged(network: Callable[[Tensor], Tensor], images: Tensor, axes: Sequence[int]) -> Tensor:
+def flip_averaged(
+    network: Callable[[Tensor], Tensor], images: Tensor, axes: Sequence[int], levels: Sequence[float] = ()
+) -> Tensor:
     """p̄(x) = mean over flips m of m⁻¹ softmax(network(m x)): probabilities ``[B, 1 + K, *space]``.
 
     Args:
         network: from images to logits.
         images: ``[B, C, *space]``.
         axes: to flip along: 2^n images for n of them, the image itself among them.
+        levels: of the K foreground classes, in these logits; see ``flip_mean``.
     """
-    return flip_mean(network(images.flip(some)).softmax(dim=1).flip(some) for some in flips_along(axes))
+    answers = (network(images.flip(some)).softmax(dim=1).flip(some) for some in flips_along(axes))
+    return flip_mean(answers, levels)
 
 
 def flips_along(axes: Sequence[int]) -> list[tuple[int, ...]]:
@@ -25,10 +29,27 @@ def flips_along(axes: Sequence[int]) -> list[tuple[int, ...]]:
     return [some for count in range(1 + len(axes)) for some in combinations(axes, count)]
 
 
-def flip_mean(answers: Iterable[Tensor]) -> Tensor:
-    """The mean of answers about all flips, one after the other."""
-    total, count = torch.zeros(()), 0
+def flip_mean(answers: Iterable[Tensor], levels: Sequence[float] = ()) -> Tensor:
+    """The mean of answers about all flips, one after the other.
+
+    Levels (``Tempered.level``) say at which odds a class is found: those of the mean, which is the best that is
+    known, not of each flip. So they are taken from the answers and given to the mean:
+    p̄_k ∝ e^level_k · mean over flips of p_k, each p without them.
+
+    Args:
+        answers: probabilities ``[B, 1 + K, *space]``.
+        levels: that they have, of the K foreground classes; none, or zeros, if they have none.
+    """
+    total, count, levelled = torch.zeros(()), 0, any(levels)
     for answer in answers:
-        total = total + answer if count else answer
+        one = _levelled(answer, [-level for level in levels]) if levelled else answer
+        total = total + one if count else one
         count += 1
-    return total / count
+    return _levelled(total, levels) if levelled else total / count
+
+
+def _levelled(answer: Tensor, levels: Sequence[float]) -> Tensor:
+    """p_k e^level_k, and a sum of 1 over classes."""
+    odds = answer.new_tensor([0.0, *levels]).exp().view(1, -1, *[1] * (answer.ndim - 2))
+    weighed = answer * odds
+    return weighed / weighed.sum(dim=1, keepdim=True)

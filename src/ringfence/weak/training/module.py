@@ -156,7 +156,7 @@ class WeakSegmentation(pl.LightningModule):
         if not self.flips:
             logits: Tensor = self(images)
             return logits
-        mean = flip_averaged(self, images, self.flips).float()
+        mean = flip_averaged(self, images, self.flips, self.network.levels).float()
         return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
 
     def training_step(self, batch: Batch, number: int) -> Tensor:
