@@ -76,6 +76,8 @@ def looked_at(run: Path) -> dict[str, Any]:
         "method": settings.method,
         "most_odds": getattr(settings.method_settings["log_barrier"], "most_odds", {}),
         "absent": "absent" in settings.constraints,
+        "edges": (settings.constraints.get("edges") or {}).get("strength"),
+        "steps": settings.training.steps,
         "seed": settings.seed,
         "trained_at": json.loads((run / "environment.json").read_text(encoding="utf-8")).get("commit"),
         "odds": [math.exp(-level) for level in LEVELS],
@@ -108,7 +110,10 @@ def title(one: dict[str, Any]) -> str:
     """Set, fold, and what is special about the training."""
     how = one["method"].replace("_", " ")
     if one["method"] == "log_barrier":
-        how = f"absent at odds of {one['most_odds']['absent']:g}" if one["absent"] else "outside alone"
+        most = one["most_odds"]
+        how = f"absent at odds of {most['absent']:g}" if one["absent"] else "outside alone"
+        if "edges" in most or one.get("edges") not in (None, 5):
+            how = f"edges of {one['edges']:g}, up to odds of {most.get('edges', 9):g}"
     return f"{one['set']}, fold {one['fold']}, {how}"
 
 

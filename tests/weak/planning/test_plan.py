@@ -99,7 +99,8 @@ def test_plans_are_settings_whatever_the_size(side: float, height: int, depth: i
     assert changes["constraints.strips.width"] == max(1, round(min(side, height) / 12))
     assert (changes["log_barrier.t"], changes["log_barrier.final_t"]) == (0.3162, 3.0)  # odds of 0.1 and 9
     assert changes["data.patch"] is None
-    assert changes["log_barrier.most_odds"] == {"absent": 1.0}
+    assert changes["log_barrier.most_odds"] == {"absent": 1.0, "edges": 2.25}
+    assert changes["constraints.edges.strength"] == 20.0
     assert changes["constraints.outside.absent"] is False  # or it would count twice
     assert changes["training.calibrate"] is True
 

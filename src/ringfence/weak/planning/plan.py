@@ -15,7 +15,9 @@ ODDS: Final = (0.1, 9.0)
 PRESENCE: Final = 1.0
 """The most odds of being there at all, at which an object is found."""
 STRENGTH: Final = 5.0
-"""Of edges, against what strips pull at the corners of boxes with."""
+"""Of edges, at most, against what strips pull at the corners of boxes with."""
+EARLY: Final = 2.25
+"""The odds at which edges have that strength in slices, and gain no more; those of volumes have it in the end."""
 LINES: Final = 12
 """As many strips go across an object."""
 LEAST: Final = 3.0
@@ -197,8 +199,9 @@ def _barrier(found: Fingerprint, volumes: bool) -> list[Choice]:
         *([] if volumes else _finding()),
         Choice(
             "constraints.edges.strength",
-            STRENGTH,
-            "boxes say nothing of their corners: a boundary between pixels that look alike costs something",
+            STRENGTH if volumes else STRENGTH * last / EARLY,
+            "boxes say nothing of their corners: a boundary between pixels that look alike costs something, "
+            f"{STRENGTH:g} times what strips pull with at odds of {last if volumes else EARLY:g}",
         ),
         Choice(
             "log_barrier.unit", "odds", "t² are the odds of being in the box at which a pixel becomes foreground"
@@ -218,9 +221,9 @@ def _finding() -> list[Choice]:
         Choice("constraints.absent", {}, "nothing of a class is in slices without a box of it, at odds of its own"),
         Choice(
             "log_barrier.most_odds",
-            {"absent": PRESENCE},
+            {"absent": PRESENCE, "edges": EARLY},
             "even odds of being there are enough for an object to be found: those of new cases seldom look as sure "
-            "as those that were learnt",
+            f"as those that were learnt; and beyond odds of {EARLY:g} edges gain nothing over strips",
         ),
         Choice(
             "training.calibrate", True, "at the end, odds of 1/2 are enough for a pixel, unless boxes say otherwise"
