@@ -33,10 +33,12 @@ def main() -> None:
     """Look at each model, and write OUT.json and OUT.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", help="folders of trainings on slices, with a fold held out")
+    parser.add_argument("--by", choices=("absent", "edges"), default="absent", help="what trainings differ in")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     record: dict[str, Any] = {
-        "command": f"python benchmarks/levels.py {' '.join(map(str, options.runs))}",
+        "command": f"python benchmarks/levels.py {' '.join(map(str, options.runs))} --by {options.by}",
+        "by": options.by,
         "seed": [],
         "environment": environment() | {"commit": commit()},
         "runs": [],
@@ -99,21 +101,21 @@ def as_markdown(record: dict[str, Any]) -> str:
     for one in record["runs"]:
         chosen = ", ".join(f"{value:.2g}" for value in one["chosen"])
         dice, boxes = (" | ".join(f"{one[key][place]:.3f}" for place in shown) for key in ("dice", "agreement"))
-        lines.append(f"| {title(one)} | Dice, held out | {dice} | {one['dice_chosen']:.3f} |")
+        lines.append(f"| {title(one, record['by'])} | Dice, held out | {dice} | {one['dice_chosen']:.3f} |")
         lines.append(f"| | boxes, training images | {boxes} | {chosen} |")
     facts = record["environment"]
     lines += ["", f"`{record['command']}`, torch {facts['torch']}, {facts['cpu']}, commit {facts['commit'][:7]}."]
     return "\n".join(lines) + "\n"
 
 
-def title(one: dict[str, Any]) -> str:
+def title(one: dict[str, Any], by: str) -> str:
     """Set, fold, and what is special about the training."""
     how = one["method"].replace("_", " ")
     if one["method"] == "log_barrier":
         most = one["most_odds"]
         how = f"absent at odds of {most['absent']:g}" if one["absent"] else "outside alone"
-        if "edges" in most or one.get("edges") not in (None, 5):
-            how = f"edges of {one['edges']:g}, up to odds of {most.get('edges', 9):g}"
+        if by == "edges":
+            how = f"edges of {one['edges']:g}" + (f", up to odds of {most['edges']:g}" if "edges" in most else "")
     return f"{one['set']}, fold {one['fold']}, {how}"
 
 

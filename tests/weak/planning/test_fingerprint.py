@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from prepared_sets import make_prepared
+from prepared_sets import described_anew, make_prepared
 from ringfence.weak.annotations import BoxAnnotation
 from ringfence.weak.planning.fingerprint import read_fingerprint
 
@@ -47,6 +47,19 @@ def test_boxes_of_a_file_are_read_without_masks(tmp_path: Path) -> None:
     assert not found.tight
     with pytest.raises(ValueError, match="has neither a mask nor a box"):
         read_fingerprint(prepared)
+
+
+def test_objects_that_show_are_counted(tmp_path: Path) -> None:
+    """Ellipsoids that are brighter by far; and the same boxes in images of nothing but noise."""
+    prepared = make_prepared(tmp_path / "set", cases=5, shape=(6, 40, 40), classes=2)
+    assert [one.visible for one in read_fingerprint(prepared).classes] == [1.0, 1.0]
+    random = np.random.default_rng(0)
+    for case in prepared.of("train"):
+        image, mask = prepared.load(case)
+        noise = random.normal(120.0, 15.0, image.shape).clip(0, 255).astype(np.uint8)
+        np.savez(prepared.path / case.file, image=noise, mask=mask)  # type: ignore[arg-type]
+    hidden = read_fingerprint(described_anew(prepared))
+    assert max(one.visible for one in hidden.classes) < 0.1
 
 
 def test_a_class_within_another_is_found(tmp_path: Path) -> None:

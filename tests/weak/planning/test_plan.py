@@ -20,10 +20,14 @@ from ringfence.weak.planning.plan import HALVINGS, VOXELS, Device, make_plan
 
 
 def fingerprint(
-    side: float = 20.0, size: tuple[int, int] = (64, 64), depth: int = 12, tight: int = 9
+    side: float = 20.0,
+    size: tuple[int, int] = (64, 64),
+    depth: int = 12,
+    tight: int = 9,
+    visible: float = 0.0,
 ) -> Fingerprint:
     sides = (side, side, side)
-    one = ClassFacts("object", 4, 9, 9, 1, sides, sides, 0.1, tight)
+    one = ClassFacts("object", 4, 9, 9, 1, sides, sides, 0.1, tight, visible)
     return Fingerprint("set", 5, 60, (depth, depth, depth), size, 1, (1.0, 1.0, 1.0), 1.0, (one,), {}, 1)
 
 
@@ -99,10 +103,26 @@ def test_plans_are_settings_whatever_the_size(side: float, height: int, depth: i
     assert changes["constraints.strips.width"] == max(1, round(min(side, height) / 12))
     assert (changes["log_barrier.t"], changes["log_barrier.final_t"]) == (0.3162, 3.0)  # odds of 0.1 and 9
     assert changes["data.patch"] is None
-    assert changes["log_barrier.most_odds"] == {"absent": 1.0, "edges": 2.25}
-    assert changes["constraints.edges.strength"] == 20.0
+    assert changes["log_barrier.most_odds"] == {"absent": 1.0}
+    assert changes["constraints.edges.strength"] == 5.0
     assert changes["constraints.outside.absent"] is False  # or it would count twice
     assert changes["training.calibrate"] is True
+
+
+def test_edges_are_strong_early_where_every_class_is_visible() -> None:
+    """At odds of 2.25 what they are at the end elsewhere, and no more from there on."""
+    found = fingerprint(visible=0.3)
+    changes = make_plan(found, "cpu").changes
+    assert changes["constraints.edges.strength"] == 20.0  # 5 · 9 / 2.25
+    assert changes["log_barrier.most_odds"] == {"absent": 1.0, "edges": 2.25}
+    others = (
+        replace(found, classes=(*found.classes, replace(found.classes[0], name="pale", visible=0.1))),
+        fingerprint(visible=0.3, tight=0),
+    )
+    for other in others:
+        changes = make_plan(other, "cpu").changes
+        assert changes["constraints.edges.strength"] == 5.0
+        assert "edges" not in changes.get("log_barrier.most_odds", {})
 
 
 @given(side=st.floats(2, 200), height=st.integers(16, 512), depth=st.integers(1, 300))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ringfence.weak.annotations import BoxAnnotation, boxes_from_masks, place_boxes
+from ringfence.weak.planning.visibility import told_apart
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
 
 Boxes: TypeAlias = NDArray[np.int64]
+SOME_CASES, SOME_SLICES = 32, 8
+"""At most as many cases, and slices of each, are looked at for what objects look like."""
 WITHIN: Final = 0.95
 """The fraction of a box that lies in another for it to count as being within it."""
 
@@ -32,6 +36,7 @@ class ClassFacts:
         columns: widths, likewise.
         share: of all pixels of all slices, what lies in its boxes.
         tight: how many boxes are drawn around what is in their own slice.
+        visible: of some of these, the share in which the object is told from its surroundings by brightness.
     """
 
     name: str
@@ -43,6 +48,7 @@ class ClassFacts:
     columns: tuple[float, float, float]
     share: float
     tight: int
+    visible: float = 0.0
 
     @property
     def side(self) -> float:
@@ -114,6 +120,7 @@ def read_fingerprint(
     if not cases:
         raise ValueError(f"{prepared.path} has no case for training")
     found = [*_placed(prepared, cases, boxes, smallest, each)]
+    visible = _visible(prepared, cases, found)
     spacings = [scaled for case in cases if (scaled := _spacing(case, prepared.size)) is not None]
     in_plane = [float(np.sqrt(one[1] * one[2])) for one in spacings]
     depths = sorted(case.shape[0] for case in cases)
@@ -126,7 +133,10 @@ def read_fingerprint(
         len(prepared.channels),
         tuple(np.median(spacings, axis=0).tolist()) if spacings else None,
         max(in_plane) / min(in_plane) if in_plane else 1.0,
-        tuple(_facts(name, number, found, prepared.size) for number, name in enumerate(prepared.classes)),
+        tuple(
+            replace(_facts(name, number, found, prepared.size), visible=visible[number])
+            for number, name in enumerate(prepared.classes)
+        ),
         _within(prepared.classes, found),
         sum(case.masked for case in prepared.of("validation")),
     )
@@ -177,6 +187,28 @@ def _facts(
         float(every.prod(axis=-1).sum()) / pixels,
         tight,
     )
+
+
+def _visible(
+    prepared: PreparedSet, cases: Sequence[Case], found: Sequence[tuple[Boxes, NDArray[np.bool_]]]
+) -> list[float]:
+    """Of each class's boxes in some slices of some cases, the share whose object is told apart."""
+    seen = np.zeros((len(prepared.classes), 2))
+    for case, (boxes, tight) in _some(list(zip(cases, found, strict=True)), SOME_CASES):
+        there = np.flatnonzero(((boxes[..., 1] > boxes[..., 0]).all(axis=-1) & tight).any(axis=(1, 2)))
+        if not len(there):
+            continue
+        image, _ = prepared.load(case)
+        for row in _some(there.tolist(), SOME_SLICES):
+            for number, apart in told_apart(image[row], boxes[row], tight[row]):
+                seen[number] += (1, apart)
+    shares: list[float] = (seen[:, 1] / seen[:, 0].clip(min=1)).tolist()
+    return shares
+
+
+def _some(every: Sequence[Any], most: int) -> Sequence[Any]:
+    """No more than so many, evenly spread."""
+    return every[:: max(1, math.ceil(len(every) / most))]
 
 
 def _within(

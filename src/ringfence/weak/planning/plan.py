@@ -17,7 +17,9 @@ PRESENCE: Final = 1.0
 STRENGTH: Final = 5.0
 """Of edges, at most, against what strips pull at the corners of boxes with."""
 EARLY: Final = 2.25
-"""The odds at which edges have that strength in slices, and gain no more; those of volumes have it in the end."""
+"""The odds from which on they have that strength, if objects are visible; otherwise at the end."""
+VISIBLE: Final = 0.2
+"""Of the boxes of every class, in which the object is told from its surroundings by brightness."""
 LINES: Final = 12
 """As many strips go across an object."""
 LEAST: Final = 3.0
@@ -194,14 +196,17 @@ def _network(found: Fingerprint, device: Device, volumes: bool, faster: bool) ->
 
 def _barrier(found: Fingerprint, volumes: bool) -> list[Choice]:
     first, last = ODDS
+    least = min(one.visible for one in found.classes)
+    early, seen = least >= VISIBLE and not volumes, f"{least:.0%}"
     return [
         _strips(found),
-        *([] if volumes else _finding()),
+        *([] if volumes else _finding(early)),
         Choice(
             "constraints.edges.strength",
-            STRENGTH if volumes else STRENGTH * last / EARLY,
+            STRENGTH * last / EARLY if early else STRENGTH,
             "boxes say nothing of their corners: a boundary between pixels that look alike costs something, "
-            f"{STRENGTH:g} times what strips pull with at odds of {last if volumes else EARLY:g}",
+            f"{STRENGTH:g} times what strips pull with "
+            + (f"from odds of {EARLY:g} on: {seen} of boxes show their object" if early else "at the end"),
         ),
         Choice(
             "log_barrier.unit", "odds", "t² are the odds of being in the box at which a pixel becomes foreground"
@@ -214,16 +219,16 @@ def _barrier(found: Fingerprint, volumes: bool) -> list[Choice]:
     ]
 
 
-def _finding() -> list[Choice]:
+def _finding(early: bool) -> list[Choice]:
     """Whether there is an object at all, and where it ends: in slices, for a patch is but a part of a volume."""
     return [
         Choice("constraints.outside.absent", False, "slices without a box of a class are left to absent"),
         Choice("constraints.absent", {}, "nothing of a class is in slices without a box of it, at odds of its own"),
         Choice(
             "log_barrier.most_odds",
-            {"absent": PRESENCE, "edges": EARLY},
+            {"absent": PRESENCE} | ({"edges": EARLY} if early else {}),
             "even odds of being there are enough for an object to be found: those of new cases seldom look as sure "
-            f"as those that were learnt; and beyond odds of {EARLY:g} edges gain nothing over strips",
+            "as those that were learnt" + ("; and edges gain no more" if early else ""),
         ),
         Choice(
             "training.calibrate", True, "at the end, odds of 1/2 are enough for a pixel, unless boxes say otherwise"

@@ -1,0 +1,94 @@
+"""Whether objects can be told from what is around their boxes by brightness alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ringfence.weak.constraints.edges import blurred
+
+Numbers = NDArray[np.float64]
+APART: Final = 2.0
+"""Deviations between the means of an object and of its surroundings, from which on they are told apart."""
+AROUND: Final = 0.5
+"""How far surroundings reach, as a fraction of a box's sides; four pixels at least."""
+SMALLEST: Final = 6
+"""Pixels along the sides of boxes that are looked at."""
+FEWEST: Final = 32
+"""Pixels of surroundings, without which nothing is known of them."""
+ROUNDS: Final = 25
+"""Of expectation and maximisation."""
+
+
+def told_apart(
+    image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: NDArray[np.bool_]
+) -> Iterator[tuple[int, bool]]:
+    """The class of each box that can be looked at, and whether its object is told from its surroundings.
+
+    Args:
+        image: a slice ``[channels, height, width]``.
+        boxes: ``[classes, objects, 2, 2]``, empty ones among them.
+        tight: ``[classes, objects]``: whether a box is drawn around what is in this slice.
+    """
+    outside = np.ones(image.shape[1:], dtype=bool)
+    for (low, high), (left, right) in boxes.reshape(-1, 2, 2):
+        outside[low:high, left:right] = False
+    smooth = blurred(torch.from_numpy(image)[None].double(), 2)[0].numpy()
+    for number, of_class in enumerate(boxes):
+        for box, is_tight in zip(of_class, tight[number], strict=True):
+            if not is_tight or (box[:, 1] - box[:, 0]).min() < SMALLEST:
+                continue
+            rows, columns = _around(box, image.shape[1:])
+            ring = outside[rows, columns]
+            if ring.sum() < FEWEST:
+                continue
+            values = _without_plane(smooth[:, rows, columns], ring)
+            (top, bottom), (left, right) = box - [[rows.start], [columns.start]]
+            within = values[:, top:bottom, left:right].reshape(len(values), -1)
+            yield number, deviations_apart(within, values[:, ring]) >= APART
+
+
+def deviations_apart(within: Numbers, surroundings: Numbers) -> float:
+    """How many deviations lie between what is in a box and looks unlike its surroundings, and these.
+
+    Pixels of a box are N(0, σ²), as those around it are, or N(m, s²), whose numbers and share are found by
+    expectation and maximisation; deviations are the mean of s and σ, in each channel.
+
+    Args:
+        within: ``[channels, pixels]``, less what the surroundings' mean is.
+        surroundings: likewise.
+    """
+    spread = np.maximum(surroundings.std(axis=1, keepdims=True), 1e-3)  # of 255
+    unlike = ((within / spread) ** 2).sum(axis=0)
+    likely = (unlike > np.median(unlike)).astype(float)
+    mean, own = np.zeros_like(spread), spread
+    for _ in range(ROUNDS):
+        weight = likely / max(float(likely.sum()), 1e-9)
+        mean = (within * weight).sum(axis=1, keepdims=True)
+        own = np.maximum(np.sqrt(((within - mean) ** 2 * weight).sum(axis=1, keepdims=True)), 0.5 * spread)
+        share = min(max(float(likely.mean()), 0.05), 0.95)
+        ours = (((within - mean) / own) ** 2).sum(axis=0)
+        odds = 0.5 * (unlike - ours) + float(np.log(spread / own).sum()) + math.log(share / (1.0 - share))
+        likely = 1.0 / (1.0 + np.exp(-odds.clip(-50.0, 50.0)))
+    return float(np.sqrt(((mean / (0.5 * (own + spread))) ** 2).sum()))
+
+
+def _around(box: NDArray[np.int64], space: tuple[int, ...]) -> tuple[slice, slice]:
+    """A box and its surroundings."""
+    more = np.maximum(np.rint(AROUND * (box[:, 1] - box[:, 0])).astype(int), 4)
+    low, high = np.maximum(box[:, 0] - more, 0), np.minimum(box[:, 1] + more, space)
+    return slice(int(low[0]), int(high[0])), slice(int(low[1]), int(high[1]))
+
+
+def _without_plane(values: Numbers, surroundings: NDArray[np.bool_]) -> Numbers:
+    """``[channels, rows, columns]`` less the plane that fits the surroundings best: fields of brightness."""
+    rows, columns = np.indices(values.shape[1:])
+    plane = np.stack([np.ones(rows.shape), rows, columns], axis=-1)
+    fit, *_ = np.linalg.lstsq(plane[surroundings], values[:, surroundings].T, rcond=None)
+    flat: Numbers = values - np.moveaxis(plane @ fit, -1, 0)
+    return flat

@@ -1,0 +1,73 @@
+"""Objects that are told from their surroundings by brightness: against what they were drawn with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ringfence.weak.planning.visibility import deviations_apart, told_apart
+
+
+def rod(
+    contrast: float, *, angle: float = 0.7, tilt: float = 0.0, channels: int = 1, seed: int = 0
+) -> NDArray[np.uint8]:
+    """A rod of 30 × 8 pixels in noise of deviation 10, and a field of brightness that rises by ``tilt`` a pixel."""
+    rows, columns = np.mgrid[:60, :60] - 29.5
+    along = rows * np.sin(angle) + columns * np.cos(angle)
+    across = rows * np.cos(angle) - columns * np.sin(angle)
+    inside = (np.abs(along) < 15) & (np.abs(across) < 4)
+    noise = np.random.default_rng(seed).normal(0.0, 10.0, (channels, 60, 60))
+    plane = 100.0 + tilt * columns + contrast * inside * (np.arange(channels) == 0)[:, None, None]
+    return (plane + noise).clip(0, 255).astype(np.uint8)
+
+
+def box_of_rod(angle: float = 0.7) -> NDArray[np.int64]:
+    half = np.array([15 * np.sin(angle) + 4 * np.cos(angle), 15 * np.cos(angle) + 4 * np.sin(angle)])
+    return np.stack([np.rint(30 - half), np.rint(30 + half)], axis=-1).astype(np.int64)[None, None]
+
+
+TIGHT = np.ones((1, 1), dtype=bool)
+
+
+@pytest.mark.parametrize("tilt", [0.0, 1.0])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_what_is_bright_is_told_apart_and_noise_is_not(tilt: float, channels: int) -> None:
+    """A mean over nine pixels has a third of the deviation: 25 brighter is seven of them, 2 is less than one."""
+    for contrast, expected in ((25.0, 1.0), (-25.0, 1.0), (2.0, 0.0), (0.0, 0.0)):
+        found = [
+            seen
+            for seed in range(10)
+            for _, seen in told_apart(rod(contrast, tilt=tilt, channels=channels, seed=seed), box_of_rod(), TIGHT)
+        ]
+        assert len(found) == 10
+        assert np.mean(found) == pytest.approx(expected, abs=0.1)
+
+
+@settings(max_examples=30)
+@given(distance=st.floats(5.0, 12.0), share=st.floats(0.4, 0.8), seed=st.integers(0, 99), down=st.booleans())
+def test_deviations_are_those_of_two_normal_distributions(
+    distance: float, share: float, seed: int, down: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    surroundings, within = random.normal(0.0, 3.0, (1, 900)), random.normal(0.0, 3.0, (1, 900))
+    within[:, : round(900 * share)] += (-3.0 if down else 3.0) * distance
+    assert deviations_apart(within, surroundings) == pytest.approx(distance, rel=0.15)
+
+
+def test_boxes_that_say_nothing_are_not_looked_at() -> None:
+    image, box = rod(25.0), box_of_rod()
+    assert list(told_apart(image, box, ~TIGHT)) == []  # a 3-D box's slices
+    assert list(told_apart(image, np.zeros_like(box), TIGHT)) == []
+    small = np.array([[[[10, 15], [10, 30]]]])
+    assert list(told_apart(image, small, TIGHT)) == []
+    whole = np.array([[[[0, 60], [0, 60]]]])
+    assert list(told_apart(image, whole, TIGHT)) == []  # nothing is around it
+    both = np.concatenate([small, box])
+    assert list(told_apart(image, both, np.ones((2, 1), dtype=bool))) == [(1, True)]
+
+
+def test_a_constant_image_has_nothing_to_tell() -> None:
+    assert list(told_apart(np.full((1, 60, 60), 7, np.uint8), box_of_rod(), TIGHT)) == [(0, False)]
