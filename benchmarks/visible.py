@@ -1,0 +1,53 @@
+"""How often the objects of prepared sets show: of each class's boxes, the share that plans go by (docs/plan.md).
+
+    python benchmarks/visible.py prepared/promise12 prepared/rods --out results/plan/visible
+
+Boxes are those around the masks of the cases for training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from ringfence.environment import commit, environment
+from ringfence.weak.planning.fingerprint import read_fingerprint
+from ringfence.weak.planning.plan import VISIBLE
+from ringfence.weak.prepared.prepared_set import read_prepared
+
+
+def main() -> None:
+    """Look at each set, and write OUT.json and OUT.md."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("prepared", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    record: dict[str, Any] = {
+        "command": f"python benchmarks/visible.py {' '.join(map(str, options.prepared))}",
+        "seed": [],
+        "environment": environment() | {"commit": commit()},
+        "visible": {},
+    }
+    for path in options.prepared:
+        found = read_fingerprint(read_prepared(path))
+        record["visible"][path.name] = {one.name: one.visible for one in found.classes}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
+
+
+def as_markdown(record: dict[str, Any]) -> str:
+    """A row for each set."""
+    lines = ["| set | objects that show, by class | edges are strong |", "|---|---|---|"]
+    for name, shares in record["visible"].items():
+        when = "early" if min(shares.values()) >= VISIBLE else "at the end"
+        lines.append(f"| {name} | {', '.join(f'{share:.0%}' for share in shares.values())} | {when} |")
+    facts = record["environment"]
+    lines += ["", f"`{record['command']}`, commit {facts['commit'][:7]}."]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
