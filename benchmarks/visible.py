@@ -1,4 +1,4 @@
-"""How often the objects of prepared sets show: of each class's boxes, the share that plans go by (docs/plan.md).
+"""How often the objects of prepared sets show, and what they fill of their boxes: what plans go by (docs/plan.md).
 
     python benchmarks/visible.py prepared/promise12 prepared/rods --out results/plan/visible
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from ringfence.environment import commit, environment
 from ringfence.weak.planning.fingerprint import read_fingerprint
-from ringfence.weak.planning.plan import VISIBLE
+from ringfence.weak.planning.plan import thin
 from ringfence.weak.prepared.prepared_set import read_prepared
 
 
@@ -28,11 +28,12 @@ def main() -> None:
         "command": f"python benchmarks/visible.py {' '.join(map(str, options.prepared))}",
         "seed": [],
         "environment": environment() | {"commit": commit()},
-        "visible": {},
+        "sets": {},
     }
     for path in options.prepared:
         found = read_fingerprint(read_prepared(path))
-        record["visible"][path.name] = {one.name: one.visible for one in found.classes}
+        shares = {one.name: {"visible": one.visible, "fill": one.fill} for one in found.classes}
+        record["sets"][path.name] = {"classes": shares, "thin": thin(found)}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
@@ -40,10 +41,15 @@ def main() -> None:
 
 def as_markdown(record: dict[str, Any]) -> str:
     """A row for each set."""
-    lines = ["| set | objects that show, by class | edges are strong |", "|---|---|---|"]
-    for name, shares in record["visible"].items():
-        when = "early" if min(shares.values()) >= VISIBLE else "at the end"
-        lines.append(f"| {name} | {', '.join(f'{share:.0%}' for share in shares.values())} | {when} |")
+    lines = [
+        "| set | objects that show, by class | what they fill of a box | edges are strong |",
+        "|---|---|---|---|",
+    ]
+    for name, found in record["sets"].items():
+        visible, fill = (
+            ", ".join(f"{one[key]:.0%}" for one in found["classes"].values()) for key in ("visible", "fill")
+        )
+        lines.append(f"| {name} | {visible} | {fill} | {'early' if found['thin'] else 'at the end'} |")
     facts = record["environment"]
     lines += ["", f"`{record['command']}`, commit {facts['commit'][:7]}."]
     return "\n".join(lines) + "\n"

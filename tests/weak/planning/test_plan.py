@@ -25,9 +25,10 @@ def fingerprint(
     depth: int = 12,
     tight: int = 9,
     visible: float = 0.0,
+    fill: float = 0.8,
 ) -> Fingerprint:
     sides = (side, side, side)
-    one = ClassFacts("object", 4, 9, 9, 1, sides, sides, 0.1, tight, visible)
+    one = ClassFacts("object", 4, 9, 9, 1, sides, sides, 0.1, tight, visible, fill)
     return Fingerprint("set", 5, 60, (depth, depth, depth), size, 1, (1.0, 1.0, 1.0), 1.0, (one,), {}, 1)
 
 
@@ -109,15 +110,16 @@ def test_plans_are_settings_whatever_the_size(side: float, height: int, depth: i
     assert changes["training.calibrate"] is True
 
 
-def test_edges_are_strong_early_where_every_class_is_visible() -> None:
+def test_edges_are_strong_early_where_objects_show_and_do_not_fill_their_boxes() -> None:
     """At odds of 2.25 what they are at the end elsewhere, and no more from there on."""
-    found = fingerprint(visible=0.3)
+    found = fingerprint(visible=0.3, fill=0.5)
     changes = make_plan(found, "cpu").changes
     assert changes["constraints.edges.strength"] == 20.0  # 5 · 9 / 2.25
     assert changes["log_barrier.most_odds"] == {"absent": 1.0, "edges": 2.25}
     others = (
         replace(found, classes=(*found.classes, replace(found.classes[0], name="pale", visible=0.1))),
-        fingerprint(visible=0.3, tight=0),
+        fingerprint(visible=0.3, fill=0.5, tight=0),
+        fingerprint(visible=0.3, fill=0.8),
     )
     for other in others:
         changes = make_plan(other, "cpu").changes

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ringfence.weak.planning.visibility import deviations_apart, told_apart
+from ringfence.weak.planning.visibility import told_apart, unlike
 
 
 def rod(
@@ -38,9 +38,9 @@ def test_what_is_bright_is_told_apart_and_noise_is_not(tilt: float, channels: in
     """A mean over nine pixels has a third of the deviation: 25 brighter is seven of them, 2 is less than one."""
     for contrast, expected in ((25.0, 1.0), (-25.0, 1.0), (2.0, 0.0), (0.0, 0.0)):
         found = [
-            seen
+            fill is not None
             for seed in range(10)
-            for _, seen in told_apart(rod(contrast, tilt=tilt, channels=channels, seed=seed), box_of_rod(), TIGHT)
+            for _, fill in told_apart(rod(contrast, tilt=tilt, channels=channels, seed=seed), box_of_rod(), TIGHT)
         ]
         assert len(found) == 10
         assert np.mean(found) == pytest.approx(expected, abs=0.1)
@@ -54,7 +54,9 @@ def test_deviations_are_those_of_two_normal_distributions(
     random = np.random.default_rng(seed)
     surroundings, within = random.normal(0.0, 3.0, (1, 900)), random.normal(0.0, 3.0, (1, 900))
     within[:, : round(900 * share)] += (-3.0 if down else 3.0) * distance
-    assert deviations_apart(within, surroundings) == pytest.approx(distance, rel=0.15)
+    deviations, fill = unlike(within, surroundings)
+    assert deviations == pytest.approx(distance, rel=0.15)
+    assert fill == pytest.approx(share, abs=0.05)
 
 
 def test_boxes_that_say_nothing_are_not_looked_at() -> None:
@@ -66,8 +68,10 @@ def test_boxes_that_say_nothing_are_not_looked_at() -> None:
     whole = np.array([[[[0, 60], [0, 60]]]])
     assert list(told_apart(image, whole, TIGHT)) == []  # nothing is around it
     both = np.concatenate([small, box])
-    assert list(told_apart(image, both, np.ones((2, 1), dtype=bool))) == [(1, True)]
+    ((number, fill),) = told_apart(image, both, np.ones((2, 1), dtype=bool))
+    assert number == 1
+    assert fill == pytest.approx(30 * 8 / (23 * 28), abs=0.15)  # a little more, by a mean over 3×3 pixels
 
 
 def test_a_constant_image_has_nothing_to_tell() -> None:
-    assert list(told_apart(np.full((1, 60, 60), 7, np.uint8), box_of_rod(), TIGHT)) == [(0, False)]
+    assert list(told_apart(np.full((1, 60, 60), 7, np.uint8), box_of_rod(), TIGHT)) == [(0, None)]

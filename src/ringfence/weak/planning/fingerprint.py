@@ -37,6 +37,7 @@ class ClassFacts:
         share: of all pixels of all slices, what lies in its boxes.
         tight: how many boxes are drawn around what is in their own slice.
         visible: of some of these, the share in which the object is told from its surroundings by brightness.
+        fill: what such an object fills of its box: the median. An ellipse seems to fill 0.8 and more.
     """
 
     name: str
@@ -49,6 +50,7 @@ class ClassFacts:
     share: float
     tight: int
     visible: float = 0.0
+    fill: float = 1.0
 
     @property
     def side(self) -> float:
@@ -134,7 +136,7 @@ def read_fingerprint(
         tuple(np.median(spacings, axis=0).tolist()) if spacings else None,
         max(in_plane) / min(in_plane) if in_plane else 1.0,
         tuple(
-            replace(_facts(name, number, found, prepared.size), visible=visible[number])
+            replace(_facts(name, number, found, prepared.size), visible=visible[number][0], fill=visible[number][1])
             for number, name in enumerate(prepared.classes)
         ),
         _within(prepared.classes, found),
@@ -191,19 +193,22 @@ def _facts(
 
 def _visible(
     prepared: PreparedSet, cases: Sequence[Case], found: Sequence[tuple[Boxes, NDArray[np.bool_]]]
-) -> list[float]:
-    """Of each class's boxes in some slices of some cases, the share whose object is told apart."""
-    seen = np.zeros((len(prepared.classes), 2))
+) -> list[tuple[float, float]]:
+    """Of each class's boxes in some slices of some cases, how many show their object, and what it fills."""
+    seen: list[list[float | None]] = [[] for _ in prepared.classes]
     for case, (boxes, tight) in _some(list(zip(cases, found, strict=True)), SOME_CASES):
         there = np.flatnonzero(((boxes[..., 1] > boxes[..., 0]).all(axis=-1) & tight).any(axis=(1, 2)))
         if not len(there):
             continue
         image, _ = prepared.load(case)
         for row in _some(there.tolist(), SOME_SLICES):
-            for number, apart in told_apart(image[row], boxes[row], tight[row]):
-                seen[number] += (1, apart)
-    shares: list[float] = (seen[:, 1] / seen[:, 0].clip(min=1)).tolist()
-    return shares
+            for number, fill in told_apart(image[row], boxes[row], tight[row]):
+                seen[number].append(fill)
+    fills = [[one for one in some if one is not None] for some in seen]
+    return [
+        (len(told) / max(len(some), 1), float(np.median(told)) if told else 1.0)
+        for some, told in zip(seen, fills, strict=True)
+    ]
 
 
 def _some(every: Sequence[Any], most: int) -> Sequence[Any]:

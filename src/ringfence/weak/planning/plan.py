@@ -17,9 +17,11 @@ PRESENCE: Final = 1.0
 STRENGTH: Final = 5.0
 """Of edges, at most, against what strips pull at the corners of boxes with."""
 EARLY: Final = 2.25
-"""The odds from which on they have that strength, if objects are visible; otherwise at the end."""
+"""The odds from which on they have that strength, if objects show and do not fill their boxes; else at the end."""
 VISIBLE: Final = 0.2
 """Of the boxes of every class, in which the object is told from its surroundings by brightness."""
+FILLED: Final = 0.7
+"""Of a box: what fills less, as far as it is seen, is no ellipse."""
 LINES: Final = 12
 """As many strips go across an object."""
 LEAST: Final = 3.0
@@ -196,8 +198,7 @@ def _network(found: Fingerprint, device: Device, volumes: bool, faster: bool) ->
 
 def _barrier(found: Fingerprint, volumes: bool) -> list[Choice]:
     first, last = ODDS
-    least = min(one.visible for one in found.classes)
-    early, seen = least >= VISIBLE and not volumes, f"{least:.0%}"
+    early, fill = thin(found) and not volumes, min(one.fill for one in found.classes)
     return [
         _strips(found),
         *([] if volumes else _finding(early)),
@@ -206,7 +207,11 @@ def _barrier(found: Fingerprint, volumes: bool) -> list[Choice]:
             STRENGTH * last / EARLY if early else STRENGTH,
             "boxes say nothing of their corners: a boundary between pixels that look alike costs something, "
             f"{STRENGTH:g} times what strips pull with "
-            + (f"from odds of {EARLY:g} on: {seen} of boxes show their object" if early else "at the end"),
+            + (
+                f"from odds of {EARLY:g} on: objects seem to fill {fill:.0%} of their boxes"
+                if early
+                else "at the end"
+            ),
         ),
         Choice(
             "log_barrier.unit", "odds", "t² are the odds of being in the box at which a pixel becomes foreground"
@@ -217,6 +222,11 @@ def _barrier(found: Fingerprint, volumes: bool) -> list[Choice]:
         Choice("log_barrier.final_t", round(math.sqrt(last), 4), f"odds of {last:g} at last: corners are left out"),
         Choice("full_supervision.dice", 1.0, "where masks are used: cross-entropy and Dice loss"),
     ]
+
+
+def thin(found: Fingerprint) -> bool:
+    """Whether objects can be seen, and those of a class do not fill their boxes: a network should not, either."""
+    return min(one.visible for one in found.classes) >= VISIBLE and min(one.fill for one in found.classes) < FILLED
 
 
 def _finding(early: bool) -> list[Choice]:

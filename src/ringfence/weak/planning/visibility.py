@@ -1,4 +1,4 @@
-"""Whether objects can be told from what is around their boxes by brightness alone."""
+"""Whether objects can be told from what is around their boxes by brightness, and how much of a box they fill."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ ROUNDS: Final = 25
 
 def told_apart(
     image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: NDArray[np.bool_]
-) -> Iterator[tuple[int, bool]]:
-    """The class of each box that can be looked at, and whether its object is told from its surroundings.
+) -> Iterator[tuple[int, float | None]]:
+    """The class of each box that can be looked at, and what its object fills of it; None if it is not told apart.
 
     Args:
         image: a slice ``[channels, height, width]``.
@@ -50,11 +50,12 @@ def told_apart(
             values = _without_plane(smooth[:, rows, columns], ring)
             (top, bottom), (left, right) = box - [[rows.start], [columns.start]]
             within = values[:, top:bottom, left:right].reshape(len(values), -1)
-            yield number, deviations_apart(within, values[:, ring]) >= APART
+            deviations, fill = unlike(within, values[:, ring])
+            yield number, fill if deviations >= APART else None
 
 
-def deviations_apart(within: Numbers, surroundings: Numbers) -> float:
-    """How many deviations lie between what is in a box and looks unlike its surroundings, and these.
+def unlike(within: Numbers, surroundings: Numbers) -> tuple[float, float]:
+    """What is in a box and unlike its surroundings: how many deviations from them, and which share of the box.
 
     Pixels of a box are N(0, σ²), as those around it are, or N(m, s²), whose numbers and share are found by
     expectation and maximisation; deviations are the mean of s and σ, in each channel.
@@ -64,8 +65,8 @@ def deviations_apart(within: Numbers, surroundings: Numbers) -> float:
         surroundings: likewise.
     """
     spread = np.maximum(surroundings.std(axis=1, keepdims=True), 1e-3)  # of 255
-    unlike = ((within / spread) ** 2).sum(axis=0)
-    likely = (unlike > np.median(unlike)).astype(float)
+    theirs = ((within / spread) ** 2).sum(axis=0)
+    likely = (theirs > np.median(theirs)).astype(float)
     mean, own = np.zeros_like(spread), spread
     for _ in range(ROUNDS):
         weight = likely / max(float(likely.sum()), 1e-9)
@@ -73,9 +74,10 @@ def deviations_apart(within: Numbers, surroundings: Numbers) -> float:
         own = np.maximum(np.sqrt(((within - mean) ** 2 * weight).sum(axis=1, keepdims=True)), 0.5 * spread)
         share = min(max(float(likely.mean()), 0.05), 0.95)
         ours = (((within - mean) / own) ** 2).sum(axis=0)
-        odds = 0.5 * (unlike - ours) + float(np.log(spread / own).sum()) + math.log(share / (1.0 - share))
+        odds = 0.5 * (theirs - ours) + float(np.log(spread / own).sum()) + math.log(share / (1.0 - share))
         likely = 1.0 / (1.0 + np.exp(-odds.clip(-50.0, 50.0)))
-    return float(np.sqrt(((mean / (0.5 * (own + spread))) ** 2).sum()))
+    deviations = np.sqrt(((mean / (0.5 * (own + spread))) ** 2).sum())
+    return float(deviations), float((likely > 0.5).mean())
 
 
 def _around(box: NDArray[np.int64], space: tuple[int, ...]) -> tuple[slice, slice]:
