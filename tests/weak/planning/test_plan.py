@@ -116,6 +116,7 @@ def test_edges_are_strong_early_where_objects_show_and_do_not_fill_their_boxes()
     changes = make_plan(found, "cpu").changes
     assert changes["constraints.edges.strength"] == 20.0  # 5 · 9 / 2.25
     assert changes["log_barrier.most_odds"] == {"absent": 1.0, "edges": 2.25}
+    assert changes["training.calibrate"] is False
     others = (
         replace(found, classes=(*found.classes, replace(found.classes[0], name="pale", visible=0.1))),
         fingerprint(visible=0.3, fill=0.5, tight=0),

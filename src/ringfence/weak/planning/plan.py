@@ -241,7 +241,11 @@ def _finding(early: bool) -> list[Choice]:
             "as those that were learnt" + ("; and edges gain no more" if early else ""),
         ),
         Choice(
-            "training.calibrate", True, "at the end, odds of 1/2 are enough for a pixel, unless boxes say otherwise"
+            "training.calibrate",
+            not early,
+            "no levels: boxes would not notice if they were filled again"
+            if early
+            else "at the end, odds of 1/2 are enough for a pixel, unless boxes say otherwise",
         ),
     ]
 
