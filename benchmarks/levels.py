@@ -115,7 +115,9 @@ def title(one: dict[str, Any], by: str) -> str:
         most = one["most_odds"]
         how = f"absent at odds of {most['absent']:g}" if one["absent"] else "outside alone"
         if by == "edges":
-            how = f"edges of {one['edges']:g}" + (f", up to odds of {most['edges']:g}" if "edges" in most else "")
+            how = f"edges of {one['edges'] or 0:g}" + (
+                f", up to odds of {most['edges']:g}" if "edges" in most else ""
+            )
     return f"{one['set']}, fold {one['fold']}, {how}"
 
 

@@ -213,6 +213,7 @@ def by_boxes(settings: weak.TrainSettings, model: weak.Model) -> dict[str, dict[
     task = weak.box_task(settings.data, settings.constraints)
     names = [case.name for case in weak.read_prepared(settings.data.prepared).of("validation")]
     network = read_model(model.path)[0].eval()
+    levels = torch.tensor([0.0, *model.card.levels]) if model.card.levels else None
     found = {}
     for number, name in enumerate(names):
         rows = (task.validation["case"] == number).nonzero().flatten()
@@ -221,7 +222,7 @@ def by_boxes(settings: weak.TrainSettings, model: weak.Model) -> dict[str, dict[
             for key, one in task.validation.items()
         }
         images = batch["image"].float() / 255.0
-        logits = flip_averaged(network, images, flip_axes(model.card.flips), network.levels).clamp(min=1e-30).log()
+        logits = flip_averaged(network, images, flip_axes(model.card.flips), levels).clamp(min=1e-30).log()
         monitor = Monitor(tolerances(task.constraints) or 0.0)
         monitor.update(index=None, **task.measure("pixels")(Region(logits, boxes=batch["box"]), batch))
         ious = agreements(logits, batch)[:, 1].tolist()

@@ -197,8 +197,8 @@ def test_flips_are_averaged_and_turned_back() -> None:
         (plain,) = unflipped(image, (12, 10))
         assert np.allclose(plain[:, 1].numpy(), left, atol=1e-6)
 
-    levelled = Tempered(network)
-    levelled.level([np.log(2.0)])
+    levelled, card = Tempered(network), replace(card, levels=(float(np.log(2.0)),))
+    levelled.level(card.levels)
     (answer,) = Predictor(levelled, card, device="cpu")(image, (12, 10))
     mean = (left + right) / 2
     assert np.allclose(answer[:, 1].numpy(), 2 * mean / (1 + mean), atol=1e-6)  # of the mean, not of each flip

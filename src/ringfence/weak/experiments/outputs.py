@@ -36,7 +36,7 @@ def keep_outputs(module: WeakSegmentation, task: Task, settings: FitSettings, me
         commit=commit(),
         labels=task.labels,
         flips=settings.augment.averaged if settings.augment else (),
-        levels=module.network.levels if any(module.network.levels) else (),
+        levels=tuple(module.network.levels[1:].tolist()) if module.levelled else (),
     )
     save_model(folder / MODEL, module.network, card)
 

@@ -61,7 +61,10 @@ class ModelCard:
 
     def to_facts(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
-        return asdict(self) | {"preprocessing": self.preprocessing.to_facts()}
+        facts = asdict(self) | {"preprocessing": self.preprocessing.to_facts()}
+        if not self.levels:  # so that earlier versions read models that have none
+            del facts["levels"]
+        return facts
 
     @classmethod
     def from_facts(cls, facts: Any) -> ModelCard:

@@ -31,7 +31,7 @@ class Lanes:
         levels: that the network's logits have, as in ``flip_mean``.
     """
 
-    def __init__(self, network: nn.Module, count: int, levels: Sequence[float] = ()) -> None:
+    def __init__(self, network: nn.Module, count: int, levels: Tensor | None = None) -> None:
         self.count, self.levels = max(1, count), levels
         first = _channels_last(folded(network))
         tensors = {id(one): one for one in chain(first.parameters(), first.buffers())}
@@ -102,7 +102,7 @@ class Begun(AbstractContextManager["Begun"]):
 
 @torch.inference_mode()
 def _collected(
-    tasks: list[list[Future[Tensor]]], seen: Callable[[Sequence[Tensor]], None], levels: Sequence[float]
+    tasks: list[list[Future[Tensor]]], seen: Callable[[Sequence[Tensor]], None], levels: Tensor | None
 ) -> Tensor:
     """The mean over flips of each image, one after the other."""
     means = []

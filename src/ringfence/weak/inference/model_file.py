@@ -87,7 +87,6 @@ def read_model(path: str | Path, trust: str | None = None) -> tuple[Tempered, Mo
         network = make()
     _check_weights(path, weights, network.state_dict())
     network.load_state_dict(weights)
-    network.levels = card.levels
     return network.eval(), card
 
 

@@ -62,6 +62,7 @@ class Predictor:
         found = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(found if device == "auto" else device)
         self.card, self.flips, self._axes = card, flips, flip_axes(card.flips if flips else ())
+        levels = torch.tensor([0.0, *card.levels], device=self.device) if card.levels else None
         self.wanted = batch
         self.batch = batch or (SLICES if card.patch is None else PATCHES)
         if self.device.type == "cpu":
@@ -69,11 +70,11 @@ class Predictor:
             shape = (len(card.channels), *(card.preprocessing.size if card.patch is None else card.patch))
             lanes = affordable(network, shape, min(batch or cores, cores))  # a GPU has a memory of its own
             self.batch = batch or max(self.batch, lanes)
-            self._lanes: Lanes | None = Lanes(network, lanes, network.levels)
+            self._lanes: Lanes | None = Lanes(network, lanes, levels)
             self._probabilities: Callable[..., Tensor] = partial(self._lanes, axes=self._axes)
         else:
             network, self._lanes = network.to(self.device).eval(), None
-            self._probabilities = partial(_averaged, network, axes=self._axes)
+            self._probabilities = partial(_averaged, network, axes=self._axes, levels=levels)
 
     @torch.inference_mode()
     def __call__(
@@ -169,15 +170,16 @@ class Predictor:
 
 
 def _averaged(
-    network: Tempered,
+    network: Callable[[Tensor], Tensor],
     images: Tensor,
     axes: Sequence[int],
     seen: Callable[[Sequence[Tensor]], None],
+    levels: Tensor | None,
 ) -> Tensor:
     """``flip_averaged``, and what it is the mean of is shown."""
     answers = [network(images.flip(some)).softmax(dim=1).flip(some) for some in flips_along(axes)]
     seen(answers)
-    return flip_mean(answers, network.levels)
+    return flip_mean(answers, levels)
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,6 @@ class Tempered(nn.Module):
         network: from images ``[batch, channels, *space]`` to logits ``[batch, 1 + classes, *space]``.
         classes: how many foreground classes.
         prior: π_k of each of them, above 0 and together below 1; None leaves out the second term.
-
-    Attributes:
-        levels: of the foreground classes, what ``level`` added. Whoever averages answers applies them to the mean
-            (``flip_averaging``).
     """
 
     temperature: Tensor
@@ -45,26 +41,23 @@ class Tempered(nn.Module):
         # tensors, so that a CUDA graph reads what they are at the time
         self.register_buffer("temperature", torch.tensor(1.0))
         self.register_buffer("offset", torch.tensor([0.0, *[ratio] * classes]))
-        self.levels = (0.0,) * classes
-        self.register_load_state_dict_post_hook(_read_levels)  # type: ignore[no-untyped-call]
 
     def level(self, levels: Sequence[float]) -> None:
         """Add one to the logit of each foreground class, in place of those before: above 0, more of it is found."""
         self.offset.copy_(torch.tensor([0.0, *(self._prior + level for level in levels)]))
-        self.levels = tuple(levels)
+
+    @property
+    def levels(self) -> Tensor:
+        """What ``level`` added, ``[1 + K]``: who averages answers gives it to the mean (``flip_averaging``)."""
+        beyond = self.offset.clone()
+        beyond[1:] -= self._prior  # on the device: a CUDA graph reads what it is at the time
+        return beyond
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits, in float32 (float64 if that is what the network computes in) and never less."""
         logits: Tensor = self.network(images)
         logits = logits.to(computing_dtype(logits.dtype))
         return logits / self.temperature + self.offset.view(1, -1, *[1] * (logits.ndim - 2))
-
-
-def _read_levels(network: nn.Module, _: object) -> None:
-    """What an offset that was loaded has beyond the prior."""
-    assert isinstance(network, Tempered)  # noqa: S101 - whose hook it is
-    beyond = network.offset[1:] - torch.full_like(network.offset[1:], network._prior)
-    network.levels = tuple(beyond.tolist())
 
 
 def build_network(path: str, init_args: Mapping[str, Any], *, here: bool = True) -> nn.Module:

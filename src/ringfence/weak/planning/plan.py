@@ -14,13 +14,11 @@ ODDS: Final = (0.1, 9.0)
 """Of being in the box, at which a pixel becomes foreground: in the first epoch, and in the last."""
 PRESENCE: Final = 1.0
 """The most odds of being there at all, at which an object is found."""
-STRENGTH: Final = 5.0
-"""Of edges, at most, against what strips pull at the corners of boxes with."""
-EARLY: Final = 2.25
-"""The odds from which on they have that strength, if objects show and do not fill their boxes; else at the end."""
+STRENGTH, OF_THIN = 5.0, 20.0
+"""Of edges, against what strips pull at the corners of boxes with at the end; and if objects do not fill these."""
 VISIBLE: Final = 0.2
 """Of the boxes of every class, in which the object is told from its surroundings by brightness."""
-FILLED: Final = 0.7
+FILLED: Final = 0.65
 """Of a box: what fills less, as far as it is seen, is no ellipse."""
 LINES: Final = 12
 """As many strips go across an object."""
@@ -198,20 +196,15 @@ def _network(found: Fingerprint, device: Device, volumes: bool, faster: bool) ->
 
 def _barrier(found: Fingerprint, volumes: bool) -> list[Choice]:
     first, last = ODDS
-    early, fill = thin(found) and not volumes, min(one.fill for one in found.classes)
+    is_thin, fill = thin(found) and not volumes, max(one.fill for one in found.classes)
     return [
         _strips(found),
-        *([] if volumes else _finding(early)),
+        *([] if volumes else _finding(is_thin)),
         Choice(
             "constraints.edges.strength",
-            STRENGTH * last / EARLY if early else STRENGTH,
-            "boxes say nothing of their corners: a boundary between pixels that look alike costs something, "
-            f"{STRENGTH:g} times what strips pull with "
-            + (
-                f"from odds of {EARLY:g} on: objects seem to fill {fill:.0%} of their boxes"
-                if early
-                else "at the end"
-            ),
+            OF_THIN if is_thin else STRENGTH,
+            "boxes say nothing of their corners: a boundary between pixels that look alike costs something"
+            + (f", and more where objects seem to fill no more than {fill:.0%} of their boxes" if is_thin else ""),
         ),
         Choice(
             "log_barrier.unit", "odds", "t² are the odds of being in the box at which a pixel becomes foreground"
@@ -225,26 +218,26 @@ def _barrier(found: Fingerprint, volumes: bool) -> list[Choice]:
 
 
 def thin(found: Fingerprint) -> bool:
-    """Whether objects can be seen, and those of a class do not fill their boxes: a network should not, either."""
-    return min(one.visible for one in found.classes) >= VISIBLE and min(one.fill for one in found.classes) < FILLED
+    """Whether objects of every class can be seen, and do not fill their boxes: a network should not, either."""
+    return all(one.visible >= VISIBLE and one.fill < FILLED for one in found.classes)
 
 
-def _finding(early: bool) -> list[Choice]:
+def _finding(is_thin: bool) -> list[Choice]:
     """Whether there is an object at all, and where it ends: in slices, for a patch is but a part of a volume."""
     return [
         Choice("constraints.outside.absent", False, "slices without a box of a class are left to absent"),
         Choice("constraints.absent", {}, "nothing of a class is in slices without a box of it, at odds of its own"),
         Choice(
             "log_barrier.most_odds",
-            {"absent": PRESENCE} | ({"edges": EARLY} if early else {}),
+            {"absent": PRESENCE},
             "even odds of being there are enough for an object to be found: those of new cases seldom look as sure "
-            "as those that were learnt" + ("; and edges gain no more" if early else ""),
+            "as those that were learnt",
         ),
         Choice(
             "training.calibrate",
-            not early,
+            not is_thin,
             "no levels: boxes would not notice if they were filled again"
-            if early
+            if is_thin
             else "at the end, odds of 1/2 are enough for a pixel, unless boxes say otherwise",
         ),
     ]

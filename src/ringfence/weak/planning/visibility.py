@@ -19,8 +19,10 @@ AROUND: Final = 0.5
 """How far surroundings reach, as a fraction of a box's sides; four pixels at least."""
 SMALLEST: Final = 6
 """Pixels along the sides of boxes that are looked at."""
-FEWEST: Final = 32
-"""Pixels of surroundings, without which nothing is known of them."""
+FEWEST, ENOUGH = 32, 0.5
+"""Pixels of surroundings, and of them for each of the box, without which too little is known of them."""
+LINES: Final = 0.8
+"""Of the lines across a box, those that must meet what is told apart: something small in the object does not."""
 ROUNDS: Final = 25
 """Of expectation and maximisation."""
 
@@ -36,26 +38,40 @@ def told_apart(
         tight: ``[classes, objects]``: whether a box is drawn around what is in this slice.
     """
     outside = np.ones(image.shape[1:], dtype=bool)
-    for (low, high), (left, right) in boxes.reshape(-1, 2, 2):
-        outside[low:high, left:right] = False
+    for (top, bottom), (left, right) in boxes.reshape(-1, 2, 2):
+        outside[top:bottom, left:right] = False
     smooth = blurred(torch.from_numpy(image)[None].double(), 2)[0].numpy()
     for number, of_class in enumerate(boxes):
+        others = np.zeros_like(outside)  # what another class explains is left out
+        for (top, bottom), (left, right) in np.delete(boxes, number, axis=0).reshape(-1, 2, 2):
+            others[top:bottom, left:right] = True
         for box, is_tight in zip(of_class, tight[number], strict=True):
-            if not is_tight or (box[:, 1] - box[:, 0]).min() < SMALLEST:
-                continue
-            rows, columns = _around(box, image.shape[1:])
-            ring = outside[rows, columns]
-            if ring.sum() < FEWEST:
-                continue
-            values = _without_plane(smooth[:, rows, columns], ring)
-            (top, bottom), (left, right) = box - [[rows.start], [columns.start]]
-            within = values[:, top:bottom, left:right].reshape(len(values), -1)
-            deviations, fill = unlike(within, values[:, ring])
-            yield number, fill if deviations >= APART else None
+            if is_tight and (box[:, 1] - box[:, 0]).min() >= SMALLEST:
+                rows, columns = _around(box, image.shape[1:])
+                ring, own = outside[rows, columns], np.zeros_like(outside)
+                own[slice(*box[0]), slice(*box[1])] = ~others[slice(*box[0]), slice(*box[1])]
+                inside = own[rows, columns]
+                if ring.sum() >= max(FEWEST, ENOUGH * inside.sum()) and inside.any():
+                    yield number, _fill(_without_plane(smooth[:, rows, columns], ring), inside, ring)
 
 
-def unlike(within: Numbers, surroundings: Numbers) -> tuple[float, float]:
-    """What is in a box and unlike its surroundings: how many deviations from them, and which share of the box.
+def _fill(values: Numbers, inside: NDArray[np.bool_], ring: NDArray[np.bool_]) -> float | None:
+    """What is unlike the ring, as a share of the rows and columns that it meets: a box may be too wide.
+
+    None if it is not told apart, or meets too few of them.
+    """
+    deviations, likely = unlike(values[:, inside], values[:, ring])
+    found = np.zeros_like(inside)
+    found[inside] = likely > 0.5
+    met = [found.any(axis=axis) for axis in (1, 0)]
+    shares = [lines.sum() / inside.any(axis=axis).sum() for lines, axis in zip(met, (1, 0), strict=True)]
+    if deviations < APART or min(shares) < LINES:
+        return None
+    return float(found.sum() / inside[np.ix_(*met)].sum())
+
+
+def unlike(within: Numbers, surroundings: Numbers) -> tuple[float, Numbers]:
+    """What is in a box and unlike its surroundings: how many deviations from them, and how likely each pixel is.
 
     Pixels of a box are N(0, σ²), as those around it are, or N(m, s²), whose numbers and share are found by
     expectation and maximisation; deviations are the mean of s and σ, in each channel.
@@ -77,7 +93,7 @@ def unlike(within: Numbers, surroundings: Numbers) -> tuple[float, float]:
         odds = 0.5 * (theirs - ours) + float(np.log(spread / own).sum()) + math.log(share / (1.0 - share))
         likely = 1.0 / (1.0 + np.exp(-odds.clip(-50.0, 50.0)))
     deviations = np.sqrt(((mean / (0.5 * (own + spread))) ** 2).sum())
-    return float(deviations), float((likely > 0.5).mean())
+    return float(deviations), likely
 
 
 def _around(box: NDArray[np.int64], space: tuple[int, ...]) -> tuple[slice, slice]:

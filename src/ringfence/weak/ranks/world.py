@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -319,4 +320,13 @@ def leave() -> None:
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
         gc.collect()
-        atexit.register(gc.collect)
+        atexit.unregister(_let_go)
+        atexit.register(_let_go)
+
+
+def _let_go() -> None:
+    """Forget the error that Python shows last, and all that only it still knew of."""
+    for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+        if hasattr(sys, name):
+            delattr(sys, name)
+    gc.collect()

@@ -50,6 +50,10 @@ class Calibration(pl.Callback):
         super().__init__()
         self._rows = rows
 
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """From now on the module's logits may have levels: before anything of it is recorded."""
+        _ours(pl_module).levelled = True
+
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take back those of the epoch before."""
         ours = _ours(pl_module)

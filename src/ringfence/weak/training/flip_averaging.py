@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def flip_averaged(
-    network: Callable[[Tensor], Tensor], images: Tensor, axes: Sequence[int], levels: Sequence[float] = ()
+    network: Callable[[Tensor], Tensor], images: Tensor, axes: Sequence[int], levels: Tensor | None = None
 ) -> Tensor:
     """p̄(x) = mean over flips m of m⁻¹ softmax(network(m x)): probabilities ``[B, 1 + K, *space]``.
 
@@ -18,7 +18,7 @@ def flip_averaged(
         network: from images to logits.
         images: ``[B, C, *space]``.
         axes: to flip along: 2^n images for n of them, the image itself among them.
-        levels: of the K foreground classes, in these logits; see ``flip_mean``.
+        levels: ``[1 + K]``, in these logits; see ``flip_mean``.
     """
     answers = (network(images.flip(some)).softmax(dim=1).flip(some) for some in flips_along(axes))
     return flip_mean(answers, levels)
@@ -29,7 +29,7 @@ def flips_along(axes: Sequence[int]) -> list[tuple[int, ...]]:
     return [some for count in range(1 + len(axes)) for some in combinations(axes, count)]
 
 
-def flip_mean(answers: Iterable[Tensor], levels: Sequence[float] = ()) -> Tensor:
+def flip_mean(answers: Iterable[Tensor], levels: Tensor | None = None) -> Tensor:
     """The mean of answers about all flips, one after the other.
 
     Levels (``Tempered.level``) say at which odds a class is found: those of the mean, which is the best that is
@@ -38,18 +38,17 @@ def flip_mean(answers: Iterable[Tensor], levels: Sequence[float] = ()) -> Tensor
 
     Args:
         answers: probabilities ``[B, 1 + K, *space]``.
-        levels: that they have, of the K foreground classes; none, or zeros, if they have none.
+        levels: that they have, ``[1 + K]``; None if they have none.
     """
-    total, count, levelled = torch.zeros(()), 0, any(levels)
+    total, count = torch.zeros(()), 0
     for answer in answers:
-        one = _levelled(answer, [-level for level in levels]) if levelled else answer
+        one = answer if levels is None else _levelled(answer, -levels)
         total = total + one if count else one
         count += 1
-    return _levelled(total, levels) if levelled else total / count
+    return total / count if levels is None else _levelled(total, levels)
 
 
-def _levelled(answer: Tensor, levels: Sequence[float]) -> Tensor:
+def _levelled(answer: Tensor, levels: Tensor) -> Tensor:
     """p_k e^level_k, and a sum of 1 over classes."""
-    odds = answer.new_tensor([0.0, *levels]).exp().view(1, -1, *[1] * (answer.ndim - 2))
-    weighed = answer * odds
+    weighed = answer * levels.exp().view(1, -1, *[1] * (answer.ndim - 2))
     return weighed / weighed.sum(dim=1, keepdim=True)

@@ -129,7 +129,7 @@ class WeakSegmentation(pl.LightningModule):
         self._dice_weight, self.ghost = dice_weight, Ghost()
         self.temperatures, self.seed, self.cuda_graphs, self.fused = temperatures, seed, cuda_graphs, fused
         self._optimiser, self._schedule = optimiser, schedule
-        self.names, self.remark = tuple(names), ""
+        self.names, self.remark, self.levelled = tuple(names), "", False
         self.tell: Callable[[str], None] = _warn
         self._watch, self._heaviest = Watch(), max(1.0, largest_weight(self.network))
         self.train_loss = MeanMetric(nan_strategy="disable")  # every step's loss is looked at by the watch
@@ -156,7 +156,7 @@ class WeakSegmentation(pl.LightningModule):
         if not self.flips:
             logits: Tensor = self(images)
             return logits
-        mean = flip_averaged(self, images, self.flips, self.network.levels).float()
+        mean = flip_averaged(self, images, self.flips, self.network.levels if self.levelled else None).float()
         return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
 
     def training_step(self, batch: Batch, number: int) -> Tensor:
