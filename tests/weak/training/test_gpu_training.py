@@ -23,6 +23,7 @@ from ringfence.weak import (
     train,
 )
 from ringfence.weak.inference.model_file import read_model
+from ringfence.weak.inference.predictor import Predictor
 from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.discs import disc_task
 from ringfence.weak.training.augmentation import augmented
@@ -185,6 +186,25 @@ def test_whole_steps_from_graphs_and_fused_kernels_train_as_plain_launches_do(tm
         kept = read_model(out / "model.safetensors")[0].offset
         assert float(kept[1] - kept[0]) == pytest.approx(prior_of(asked) + level, rel=1e-4, abs=1e-6)
     assert found[0] == pytest.approx(found[1], rel=0.03, abs=0.03)
+
+
+def test_recorded_answers_have_the_levels_of_the_moment(tmp_path: Path) -> None:
+    """Recorded before there were any: the last epoch's Dice is that of the model, whose levels are the mean's."""
+    make_prepared(tmp_path / "set", cases=5, shape=(8, 32, 32))
+    changes = {"data.prepared": str(tmp_path / "set"), "training.epochs": 13, "training.precision": "32"}
+    changes |= {"training.device": "cuda", "training.calibrate": True}
+    asked = from_preset(TrainSettings, "boxes-small", changes)
+    train(asked, tmp_path / "run", console=Console(quiet=True))
+    with (tmp_path / "run" / "metrics.csv").open() as lines:
+        last = list(csv.DictReader(lines))[-1]
+    network, card = read_model(tmp_path / "run" / "model.safetensors")
+    assert card.levels[0] == pytest.approx(float(last["level"]), abs=1e-5)
+    assert card.flips
+    task = box_task(asked.data, asked.constraints)
+    answers = Predictor(network, card, device="cuda")(task.validation["image"].numpy(), card.preprocessing.size)
+    found, truth = torch.cat(list(answers)).argmax(dim=1).cpu() == 1, task.validation["mask"][:, 0].bool()
+    dice = 2 * (found & truth).sum() / (found.sum() + truth.sum())  # there is one case
+    assert float(last["dice"]) == pytest.approx(float(dice), abs=0.01)
 
 
 def test_answers_are_replayed_with_the_weights_of_the_moment() -> None:
