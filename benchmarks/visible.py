@@ -14,7 +14,7 @@ from typing import Any
 
 from ringfence.environment import commit, environment
 from ringfence.weak.planning.fingerprint import read_fingerprint
-from ringfence.weak.planning.plan import thin
+from ringfence.weak.planning.plan import FILLED, VISIBLE
 from ringfence.weak.prepared.prepared_set import read_prepared
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     for path in options.prepared:
         found = read_fingerprint(read_prepared(path))
         shares = {one.name: {"visible": one.visible, "fill": one.fill} for one in found.classes}
-        record["sets"][path.name] = {"classes": shares, "thin": thin(found)}
+        record["sets"][path.name] = shares
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
@@ -41,15 +41,11 @@ def main() -> None:
 
 def as_markdown(record: dict[str, Any]) -> str:
     """A row for each set."""
-    lines = [
-        "| set | objects that show, by class | what they fill of a box | edges are strong |",
-        "|---|---|---|---|",
-    ]
-    for name, found in record["sets"].items():
-        visible, fill = (
-            ", ".join(f"{one[key]:.0%}" for one in found["classes"].values()) for key in ("visible", "fill")
-        )
-        lines.append(f"| {name} | {visible} | {fill} | {'early' if found['thin'] else 'at the end'} |")
+    lines = ["| set | objects that show, by class | what they fill of a box | remarked on |", "|---|---|---|---|"]
+    for name, classes in record["sets"].items():
+        visible, fill = (", ".join(f"{one[key]:.0%}" for one in classes.values()) for key in ("visible", "fill"))
+        thin = any(one["visible"] >= VISIBLE and one["fill"] < FILLED for one in classes.values())
+        lines.append(f"| {name} | {visible} | {fill} | {'yes' if thin else '–'} |")
     facts = record["environment"]
     lines += ["", f"`{record['command']}`, commit {facts['commit'][:7]}."]
     return "\n".join(lines) + "\n"

@@ -110,21 +110,12 @@ def test_plans_are_settings_whatever_the_size(side: float, height: int, depth: i
     assert changes["training.calibrate"] is True
 
 
-def test_edges_are_stronger_where_objects_show_and_do_not_fill_their_boxes() -> None:
-    found = fingerprint(visible=0.3, fill=0.5)
-    changes = make_plan(found, "cpu").changes
-    assert changes["constraints.edges.strength"] == 20.0
-    assert changes["training.calibrate"] is False
-    others = (
-        replace(found, classes=(*found.classes, replace(found.classes[0], name="pale", visible=0.1))),
-        replace(found, classes=(*found.classes, replace(found.classes[0], name="round", fill=0.8))),
-        fingerprint(visible=0.3, fill=0.5, tight=0),  # volumes
-        fingerprint(visible=0.3, fill=0.8),
-    )
-    for other in others:
-        changes = make_plan(other, "cpu").changes
-        assert changes["constraints.edges.strength"] == 5.0
-        assert changes.get("training.calibrate", True) is True
+@pytest.mark.parametrize(("visible", "fill", "said"), [(0.3, 0.5, 1), (0.1, 0.5, 0), (0.3, 0.8, 0)])
+def test_objects_that_are_seen_not_to_fill_their_boxes_are_remarked_on(
+    visible: float, fill: float, said: int
+) -> None:
+    remarks = make_plan(fingerprint(visible=visible, fill=fill), "cpu").remarks
+    assert ["object seems to fill no more than 50% of its boxes." in one for one in remarks] == [True] * said
 
 
 @given(side=st.floats(2, 200), height=st.integers(16, 512), depth=st.integers(1, 300))

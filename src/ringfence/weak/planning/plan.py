@@ -14,10 +14,10 @@ ODDS: Final = (0.1, 9.0)
 """Of being in the box, at which a pixel becomes foreground: in the first epoch, and in the last."""
 PRESENCE: Final = 1.0
 """The most odds of being there at all, at which an object is found."""
-STRENGTH, OF_THIN = 5.0, 20.0
-"""Of edges, against what strips pull at the corners of boxes with at the end; and if objects do not fill these."""
+STRENGTH: Final = 5.0
+"""Of edges, against what strips pull at the corners of boxes with."""
 VISIBLE: Final = 0.2
-"""Of the boxes of every class, in which the object is told from its surroundings by brightness."""
+"""Of the boxes of a class, in which the object is told from its surroundings by brightness: enough to go by."""
 FILLED: Final = 0.65
 """Of a box: what fills less, as far as it is seen, is no ellipse."""
 LINES: Final = 12
@@ -196,15 +196,13 @@ def _network(found: Fingerprint, device: Device, volumes: bool, faster: bool) ->
 
 def _barrier(found: Fingerprint, volumes: bool) -> list[Choice]:
     first, last = ODDS
-    is_thin, fill = thin(found) and not volumes, max(one.fill for one in found.classes)
     return [
         _strips(found),
-        *([] if volumes else _finding(is_thin)),
+        *([] if volumes else _finding()),
         Choice(
             "constraints.edges.strength",
-            OF_THIN if is_thin else STRENGTH,
-            "boxes say nothing of their corners: a boundary between pixels that look alike costs something"
-            + (f", and more where objects seem to fill no more than {fill:.0%} of their boxes" if is_thin else ""),
+            STRENGTH,
+            "boxes say nothing of their corners: a boundary between pixels that look alike costs something",
         ),
         Choice(
             "log_barrier.unit", "odds", "t² are the odds of being in the box at which a pixel becomes foreground"
@@ -217,12 +215,7 @@ def _barrier(found: Fingerprint, volumes: bool) -> list[Choice]:
     ]
 
 
-def thin(found: Fingerprint) -> bool:
-    """Whether objects of every class can be seen, and do not fill their boxes: a network should not, either."""
-    return all(one.visible >= VISIBLE and one.fill < FILLED for one in found.classes)
-
-
-def _finding(is_thin: bool) -> list[Choice]:
+def _finding() -> list[Choice]:
     """Whether there is an object at all, and where it ends: in slices, for a patch is but a part of a volume."""
     return [
         Choice("constraints.outside.absent", False, "slices without a box of a class are left to absent"),
@@ -234,11 +227,7 @@ def _finding(is_thin: bool) -> list[Choice]:
             "as those that were learnt",
         ),
         Choice(
-            "training.calibrate",
-            not is_thin,
-            "no levels: boxes would not notice if they were filled again"
-            if is_thin
-            else "at the end, odds of 1/2 are enough for a pixel, unless boxes say otherwise",
+            "training.calibrate", True, "at the end, odds of 1/2 are enough for a pixel, unless boxes say otherwise"
         ),
     ]
 
@@ -280,6 +269,13 @@ def _remarks(found: Fingerprint) -> list[str]:
         f"--constraints.inclusion '{{inner: {one_line(inner)}, outer: {one_line(outer)}}}'"
         for (inner, outer), share in found.within.items()
         if share >= OFTEN
+    ]
+    notes += [
+        f"{one_line(one.name)} seems to fill no more than {one.fill:.0%} of its boxes. What is thin and lies at an "
+        "angle leaves most of its box to others, and boxes do not say so: networks fill them. Scribbles would say "
+        "more (--constraints.scribbles.file), or masks of some cases"
+        for one in found.classes
+        if one.visible >= VISIBLE and one.fill < FILLED
     ]
     if found.uneven > 1.5:
         notes.append(
