@@ -55,6 +55,15 @@ def test_at_even_odds_it_is_what_the_training_measured(levels: ModuleType, tmp_p
             )
 
 
-def test_the_table_is_its_records(levels: ModuleType) -> None:
-    record = json.loads((ROOT / "results/plan/levels.json").read_text(encoding="utf-8"))
-    assert levels.as_markdown(record) == (ROOT / "results/plan/levels.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["levels", "edges", "unseen"])
+def test_the_table_is_its_records(name: str, levels: ModuleType) -> None:
+    record = json.loads((ROOT / f"results/plan/{name}.json").read_text(encoding="utf-8"))
+    assert levels.as_markdown(record) == (ROOT / f"results/plan/{name}.md").read_text(encoding="utf-8")
+
+
+def test_what_is_seen_of_objects_is_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import visible
+
+    record = json.loads((ROOT / "results/plan/visible.json").read_text(encoding="utf-8"))
+    assert visible.as_markdown(record) == (ROOT / "results/plan/visible.md").read_text(encoding="utf-8")
