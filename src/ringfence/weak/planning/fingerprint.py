@@ -16,7 +16,7 @@ from ringfence.weak.planning.visibility import told_apart
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
 
 Boxes: TypeAlias = NDArray[np.int64]
-SOME_CASES, SOME_SLICES = 32, 8
+SOME_CASES, SOME_SLICES = 16, 6
 """At most as many cases, and slices of each, are looked at for what objects look like."""
 WITHIN: Final = 0.95
 """The fraction of a box that lies in another for it to count as being within it."""
