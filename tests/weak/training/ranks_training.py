@@ -76,7 +76,7 @@ class Unused(Small):
 
 
 class Mortal(Small):
-    """Is killed in a step of training, on the rank and in the step that the variable DIE names: ``1:7``."""
+    """Is killed in a step of training, on the rank and in the step that DIE names: ``1:7``; or fails: ``1:7:fault``."""
 
     steps = 0
 
@@ -89,8 +89,10 @@ class Mortal(Small):
     def forward(self, x: Tensor) -> Tensor:
         if self.training and torch.is_grad_enabled():
             Mortal.steps += 1
-            rank, _, step = os.environ.get("DIE", "").partition(":")
+            rank, step, *how = os.environ["DIE"].split(":") if os.environ.get("DIE") else ("", "0")
             if rank == os.environ.get("RANK", "0") and Mortal.steps == int(step):
+                if how:
+                    raise RuntimeError("a fault of the network's")
                 os.kill(os.getpid(), signal.SIGKILL)
         return super().forward(x)
 

@@ -111,3 +111,13 @@ def test_a_killed_rank_ends_the_run_and_any_number_of_ranks_goes_on(tmp_path: Pa
     assert left_behind("elastic") == []
     assert main(["train", "--out", str(elastic), "--resume"]) == 0
     check_equal(kept(reference), kept(elastic))
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads the process table of Linux")
+def test_a_rank_with_a_fault_shows_its_traceback_and_ends_its_threads(tmp_path: Path) -> None:
+    """Python keeps the last error, and with it all that was at work."""
+    make_prepared(tmp_path / "set", cases=4, shape=(6, 12, 10))
+    ended = by([*TORCHRUN, "-m", "ringfence", *command(tmp_path, tmp_path / "run")], "0:2:fault")
+    assert ended.returncode != 0
+    assert "RuntimeError: a fault of the network's" in ended.stderr
+    check_threads_ended(ended.stderr, 0)
