@@ -96,6 +96,16 @@ def test_something_small_in_an_object_is_not_the_object() -> None:
     assert found == {0: None}  # all around the inner one is the other's box
 
 
+def test_what_is_in_the_box_of_another_class_is_left_out() -> None:
+    """A bright square, of which another class takes the middle."""
+    image = np.random.default_rng(0).normal(100.0, 5.0, (1, 60, 60))
+    image[:, 15:45, 15:45] += 60.0
+    image[:, 20:40, 20:40] -= 60.0
+    boxes = np.array([[[[15, 45], [15, 45]]], [[[20, 40], [20, 40]]]])
+    found = dict(told_apart(image.clip(0, 255).astype(np.uint8), boxes, np.ones((2, 1), dtype=bool)))
+    assert found[0] == pytest.approx(1.0, abs=0.1)  # 0.56 of the whole box
+
+
 @pytest.mark.parametrize("columns", [1, 2, 4])
 def test_a_box_with_next_to_nothing_around_it_tells_nothing(columns: int) -> None:
     noise = np.random.default_rng(1).normal(100.0, 10.0, (1, 60, 60)).astype(np.uint8)

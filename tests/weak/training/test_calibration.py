@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from torch import Tensor
 
 from prepared_sets import make_prepared
@@ -42,6 +42,7 @@ from ringfence.weak.training.calibration import (
     some_with_boxes,
 )
 from ringfence.weak.training.flip_averaging import flip_mean
+from ringfence.weak.training.module import WeakSegmentation
 
 STEEP = 0.5 * math.log(2.0)
 """Of a disc's logit, by the pixel: a level for each pixel of its radius."""
@@ -191,6 +192,23 @@ def test_levels_are_those_of_the_mean(classes: int, flips: int, levels: list[flo
     answers = [torch.tensor(one, dtype=torch.float32) + torch.tensor(shift)[:, None].float() for one in logits]
     found = flip_mean([one.softmax(dim=1) for one in answers], torch.tensor(shift).float())
     torch.testing.assert_close(found.double(), torch.tensor(expected), rtol=1e-4, atol=1e-6)
+
+
+def test_validation_gives_levels_to_the_mean_over_flips() -> None:
+    """A network that looks to the left sees something else in the flipped image: in float64, by hand."""
+    network = torch.nn.Conv2d(1, 2, 3, padding=1, bias=False)
+    with torch.no_grad():
+        network.weight.zero_()
+        network.weight[1, 0, 1, 0] = 6.0
+    module = WeakSegmentation(network, {}, None, supervised=True, flips=(3,))
+    image = torch.rand(2, 1, 5, 7, generator=torch.Generator().manual_seed(0))
+    module.network.level([USUAL])
+    Calibration({}).setup(pl.Trainer(logger=False), module, "fit")
+    with torch.no_grad():
+        found = module.predicted(image).softmax(dim=1)[:, 1]
+    padded = np.pad(image[:, 0].double().numpy(), ((0, 0), (0, 0), (1, 1)))
+    mean = (expit(6.0 * padded[..., :-2]) + expit(6.0 * padded[..., 2:])) / 2
+    np.testing.assert_allclose(found.numpy(), 2 * mean / (1 + mean), rtol=1e-4)
 
 
 def test_a_state_that_is_loaded_tells_its_levels() -> None:
