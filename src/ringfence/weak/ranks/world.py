@@ -311,21 +311,18 @@ def from_all(mine: Any) -> list[Any]:
 
 
 def leave() -> None:
-    """Part, if they had met: gloo's threads have ended when this returns, if nobody keeps the group.
+    """Part, if they had met; and see to it that gloo's threads have ended before Python is taken down.
 
-    A thread of gloo's that lets go of a tensor while Python is being taken down aborts the process, whose work was
-    done. The threads end with the group's last owner. Lightning's trainer is one, and a cycle, hence a collection;
-    an error on its way out keeps the trainer, hence another at the end.
+    One that lets go of a tensor then aborts the process, whose work was done. They end with the group's last owner.
     """
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
-        gc.collect()
         atexit.unregister(_let_go)
         atexit.register(_let_go)
 
 
 def _let_go() -> None:
-    """Forget the error that Python shows last, and all that only it still knew of."""
+    """Let the group's last owners go: Lightning's trainer, which is a cycle, and the error that Python showed."""
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
         if hasattr(sys, name):
             delattr(sys, name)
