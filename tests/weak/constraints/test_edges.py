@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from ringfence.segmentation import Region
@@ -19,6 +21,12 @@ def region(mask: Tensor) -> Region:
     """Of a mask ``[N, *space]``: logits of ± 40."""
     logits = 80.0 * mask.double() - 40.0
     return Region(torch.stack([-logits, logits], dim=1))
+
+
+def likely(p: Tensor) -> Region:
+    """Of probabilities ``[N, *space]``."""
+    p = p.clamp(1e-12, 1.0 - 1e-12)
+    return Region(torch.stack([(1.0 - p).log(), p.log()], dim=1))
 
 
 def targets(image: Tensor, box: list[list[int]]) -> dict[str, Tensor]:
@@ -76,6 +84,53 @@ def test_where_nothing_can_be_told_apart_it_is_the_length() -> None:
     box[0, 5:25, 5:25] = 1.0
     found = Edges().residual(region(box), targets(torch.full((1, 1, 30, 30), 7), [[5, 25], [5, 25]]), "pixels").f
     assert found.item() == pytest.approx(80.0, rel=0.1)  # four sides of twenty pixels
+
+
+@given(faded=st.floats(0.51, 1.0), seed=st.integers(0, 99))
+def test_what_fades_has_as_long_a_boundary(faded: float, seed: int) -> None:
+    """A region as likely as ``faded`` everywhere, of a class that has a box."""
+    image = torch.rand(1, 1, 16, 16, generator=torch.Generator().manual_seed(seed)).double()
+    mask = torch.zeros(1, 16, 16, dtype=torch.float64)
+    mask[0, 4:12, 3:10] = 1.0
+    asked = targets(image, [[4, 12], [3, 10]])
+    sure = Edges().residual(region(mask), asked, "pixels").f
+    scale = torch.tensor(faded, dtype=torch.float64, requires_grad=True)
+    pale = Edges().residual(likely(scale * mask), asked, "pixels").f
+    assert pale.item() == pytest.approx(sure.item(), rel=1e-6)
+    (slope,) = torch.autograd.grad(pale.sum(), scale)
+    assert slope.item() == pytest.approx(0.0, abs=1e-6 * sure.item())
+
+
+@pytest.mark.parametrize("faint", [0.4, 0.1, 0.01])
+def test_what_is_not_found_yet_is_not_held_back(faint: float) -> None:
+    """Below even odds the slope is 4 a of that of a boundary that is counted as it is: less, the fainter."""
+    mask = torch.zeros(1, 16, 16, dtype=torch.float64)
+    mask[0, 4:12, 3:10] = 1.0
+    asked = targets(torch.zeros(1, 1, 16, 16, dtype=torch.float64), [[4, 12], [3, 10]])
+    length = Edges().residual(region(mask), asked, "pixels").f.item()
+    scale = torch.tensor(faint, dtype=torch.float64, requires_grad=True)
+    f = Edges().residual(likely(scale * mask), asked, "pixels").f
+    (slope,) = torch.autograd.grad(f.sum(), scale)
+    assert f.item() == pytest.approx(4.0 * faint * faint * length, rel=1e-5)
+    assert slope.item() == pytest.approx(4.0 * faint * length, rel=1e-5)
+
+
+def test_without_a_box_what_fades_has_a_shorter_boundary() -> None:
+    mask = torch.zeros(1, 16, 16, dtype=torch.float64)
+    mask[0, 4:12, 3:10] = 1.0
+    asked = targets(torch.zeros(1, 1, 16, 16, dtype=torch.float64), [[0, 0], [0, 0]])
+    sure, pale = (Edges().residual(one, asked, "pixels").f.item() for one in (region(mask), likely(0.7 * mask)))
+    assert pale == pytest.approx(0.7 * sure, rel=1e-6)
+
+
+@pytest.mark.parametrize("logit", [-40.0, -90.0, -1e4])
+def test_where_nothing_is_likely_gradients_are_finite(logit: float) -> None:
+    logits = torch.zeros(1, 2, 8, 8)
+    logits[:, 1] = logit
+    logits.requires_grad_()
+    Edges().residual(Region(logits), targets(torch.rand(1, 1, 8, 8), [[2, 6], [2, 6]]), "pixels").f.sum().backward()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
 
 
 def test_it_has_a_gradient_whoever_is_asked_first() -> None:

@@ -61,11 +61,16 @@ def discs(radius: float, drawn: list[int], size: int = 40, margin: int = 0) -> t
     return logits, {"box": box, "whole": torch.ones(box.shape[:-1], dtype=torch.bool), "margin": margins}
 
 
-@pytest.mark.parametrize("drawn", [[10], [8], [13], [10, 9, 12]])
+@pytest.mark.parametrize("drawn", [[10], [14], [13], [10, 11, 12]])
 def test_each_class_has_the_level_of_its_own_boxes(drawn: list[int]) -> None:
     """A disc of radius 10 that should be one of 13 needs three levels more, since each is worth a pixel."""
     found = best_levels(agreements_at(*discs(10.0, drawn)))
     assert found == pytest.approx([STEEP * (one - 10) for one in drawn])
+
+
+def test_what_is_likeliest_is_always_found() -> None:
+    """A disc of radius 10 that should be one of 8 stays as it is: training images look surer than others."""
+    assert best_levels(agreements_at(*discs(10.0, [8, 12]))) == pytest.approx([0.0, 2 * STEEP])
 
 
 def test_a_margin_leaves_open_where_an_object_ends() -> None:
@@ -95,10 +100,10 @@ def test_a_class_whose_boxes_tell_nothing_has_odds_of_a_half() -> None:
     assert best_levels(agreements_at(logits, discs(10.0, [13, 9])[1])) == pytest.approx([3 * STEEP, USUAL])
 
 
-def test_levels_are_odds_from_a_quarter_to_four() -> None:
+def test_levels_are_odds_from_even_to_a_quarter() -> None:
     assert 0.0 in LEVELS
     assert USUAL in LEVELS
-    assert (LEVELS[0], LEVELS[-1]) == pytest.approx((-math.log(4), math.log(4)))
+    assert (LEVELS[0], LEVELS[-1]) == pytest.approx((0.0, math.log(4)))
 
 
 def test_samples_with_boxes_are_spread_over_all() -> None:

@@ -25,15 +25,21 @@ CORNER: Final = 0.01
 whose two sides are 0.6 n long, and strips pull there with 1/odds of what pushes outside."""
 NOISE: Final = 1.5
 """Times the mean difference of neighbours in the image: what differs by as much still looks alike."""
+PALE: Final = 0.5
+"""Below this sureness a class is not found: a boundary may then become shorter by fading altogether."""
 
 
 @dataclass(frozen=True)
 class Edges(OnBoxes):
-    """f = Σ_{p,q} ω_pq abs(s_p - s_q) <= 0: the length of the boundary between pixels that look alike.
+    """f = Σ_{p,q} ω_pq abs(s_p - s_q) / a <= 0: the length of the boundary between pixels that look alike.
 
     ω = exp(-½ Σ_c (Δ_c / 1.5 m_c)²) for neighbours that differ by Δ in a channel whose neighbours differ by m on
     average, the image being blurred a little. It is 1 in plain surroundings and close to 0 across an edge. Boxes
     say nothing of their corners; this does, wherever the object can be told from what is around it.
+
+    a = Σ s² / Σ s, how sure the region is, where the class has a box: a region half as likely has a boundary as
+    long as before, so that it does not fade for the sake of a shorter one. Below ½ it is 1 / (4 a), a number
+    without a gradient: what is not found yet is not held back. Where there is no box, a is 1.
 
     In relative units it is a fraction of the boxes' sides. For odds, cutting off a corner of a box is worth
     ``strength`` times what strips pull at its pixels with when the odds are 9.
@@ -62,7 +68,7 @@ class Edges(OnBoxes):
                 alike = likeness(*pairs(image, far), region.axes)
             here, there = pairs(p, far)
             total = total + weight_of(step[-2:]) / APART * (alike * (here - there).abs()).flatten(2).sum(dim=-1)
-        return at_most(total, 0.0, scale=self._scale(targets, unit))
+        return at_most(total * _per_sureness(p, targets["box"]), 0.0, scale=self._scale(targets, unit))
 
     def _scale(self, targets: Targets, unit: Unit) -> Tensor | float:
         sides = (targets["box"][..., 1] - targets["box"][..., 0])[..., -2:].float().mean(dim=-1)
@@ -74,6 +80,15 @@ class Edges(OnBoxes):
         if unit == "relative":
             return side
         return yardstick_of(targets) / (self.strength * CORNER * side)
+
+
+def _per_sureness(p: Tensor, boxes: Tensor) -> Tensor:
+    """1 / a ``[N, K]``."""
+    flat = p.flatten(2)
+    sure = flat.square().sum(dim=-1) / flat.sum(dim=-1).clamp(min=torch.finfo(p.dtype).eps)
+    found = (sure.detach() / PALE).clamp(max=1.0)
+    there = (boxes[..., 1] > boxes[..., 0]).all(dim=-1).any(dim=-1)
+    return torch.where(there, found / sure.clamp(min=PALE), 1.0)
 
 
 def blurred(image: Tensor, axes: int) -> Tensor:

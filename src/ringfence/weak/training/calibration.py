@@ -6,7 +6,8 @@ Dice is largest where everything is found that is likelier than half of the Dice
 thirds, at odds of 1/2. And a barrier ends at odds at which only what is surely in its box stays: what is likeliest
 has no corners, and is a little small. So a level is that of odds of 1/2, or the nearest to it at which boxes of
 what is found in training images overlap with those that were drawn as well as at any other, but for a standard
-error. No mask is looked at.
+error. No mask is looked at. Odds are never above 1: half of a Dice is never more than even, and training images,
+which were learnt, look surer than others.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from ringfence.weak.training.module import WeakSegmentation
 
 USUAL: Final = math.log(2.0)
 """Odds of 1/2."""
-LEVELS: Final = tuple(0.5 * USUAL * step for step in range(-4, 5))
-"""Odds from 4 to 1/4."""
+LEVELS: Final = tuple(0.5 * USUAL * step for step in range(5))
+"""Odds from 1 to 1/4."""
 LAST: Final = 10
 """Epochs that are calibrated: those whose mean says what a training reaches."""
 MOST: Final = 256
