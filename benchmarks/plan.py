@@ -7,7 +7,8 @@
 Sets have masks of all cases; the training from boxes sees no more of them than the boxes around their objects, or
 the file that is given by --boxes (a name in the folder of each set's images). Dice is that of the cases for
 validation, mean of the last ten epochs, or of all where there are fewer. With --workers several trainings share the
-machine: what they reach is the same, and what they take is not reported.
+machine: what they reach is the same, and what they take is not reported. With --masks-of, only boxes are
+trained on, and compared with an earlier record's trainings from masks, if their plan is still the same.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ def main() -> None:
     parser.add_argument("--boxes", type=Path, nargs="+", help="a file for each set; default: around their masks")
     parser.add_argument("--only", choices=("boxes", "masks"))
     parser.add_argument(
+        "--masks-of", type=Path, metavar="JSON", help="the record whose masks are not trained again"
+    )
+    parser.add_argument(
         "--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings that the plan for boxes is changed by"
     )
     parser.add_argument("--both", nargs="+", default=[], metavar="NAME=VALUE", help="likewise, and that for masks")
@@ -62,6 +66,8 @@ def main() -> None:
     if options.rewrite:
         write(json.loads(options.out.with_suffix(".json").read_text(encoding="utf-8")), options.out)
         return
+    if options.masks_of:
+        options.only = "boxes"
     changes, both = (
         tuple((one.partition("=")[0], json.loads(one.partition("=")[2])) for one in some)
         for some in (options.set, options.both)
@@ -80,7 +86,8 @@ def main() -> None:
         for kind in ("boxes", "masks")
         if options.only in (None, kind)
     ]
-    given = [f"--only {options.only}"] * bool(options.only)
+    given = [f"--only {options.only}"] * bool(options.only and not options.masks_of)
+    given += [f"--masks-of {options.masks_of}"] * bool(options.masks_of)
     given += [f"--{name} {' '.join(some)}" for name, some in (("set", options.set), ("both", options.both)) if some]
     if options.boxes:
         given.append(f"--boxes {' '.join(map(str, options.boxes))}")
@@ -97,11 +104,23 @@ def main() -> None:
         "environment": environment() | {"commit": commit()},
         "trainings": [],
     }
+    if options.masks_of:
+        record["trainings"] = masks_of(options.masks_of, [path.name for path in options.prepared], options.seeds)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for found in done(jobs, options.workers):
         record["trainings"].append(found)
         print(json.dumps({name: found.get(name) for name in ("set", "from", "seed", "dice", "rounds")}), flush=True)
         write(record, options.out)
+
+
+def masks_of(path: Path, sets: list[str], seeds: list[int]) -> list[dict[str, Any]]:
+    """The trainings from masks in an earlier record, each with its commit."""
+    earlier = json.loads(path.read_text(encoding="utf-8"))
+    return [
+        {"commit": earlier["environment"]["commit"], **one}
+        for one in earlier["trainings"]
+        if one["from"] == "masks" and one["set"] in sets and one["seed"] in seeds
+    ]
 
 
 def write(record: dict[str, Any], out: Path) -> None:

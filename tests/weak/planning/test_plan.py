@@ -79,6 +79,7 @@ def test_a_cpu_that_multiplies_bfloat16_takes_more_steps() -> None:
     assert faster["training.precision"] == "bf16"
     assert faster["training.steps"] == round(1.6 * plain["training.steps"], -2)
     assert make_plan(fingerprint(), "cuda", bf16=True) == make_plan(fingerprint(), "cuda")
+    assert make_plan(fingerprint(tight=0), "cpu", bf16=True) == make_plan(fingerprint(tight=0), "cpu")  # volumes
 
 
 @pytest.mark.parametrize(

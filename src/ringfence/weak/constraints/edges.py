@@ -37,9 +37,9 @@ class Edges(OnBoxes):
     average, the image being blurred a little. It is 1 in plain surroundings and close to 0 across an edge. Boxes
     say nothing of their corners; this does, wherever the object can be told from what is around it.
 
-    a = Σ s² / Σ s, how sure the region is, where the class has a box: a region half as likely has a boundary as
-    long as before, so that it does not fade for the sake of a shorter one. Below ½ it is 1 / (4 a), a number
-    without a gradient: what is not found yet is not held back. Where there is no box, a is 1.
+    a = Σ s² / Σ s, how sure the region is: one half as likely has a boundary as long as before, so that it does not
+    fade for the sake of a shorter one. Below ½ it is 1 / (4 a), a number without a gradient: what is not found yet
+    is not held back. Where the class has no box, f is 0: classes that come late would never be found.
 
     In relative units it is a fraction of the boxes' sides. For odds, cutting off a corner of a box is worth
     ``strength`` times what strips pull at its pixels with when the odds are 9.
@@ -83,12 +83,12 @@ class Edges(OnBoxes):
 
 
 def _per_sureness(p: Tensor, boxes: Tensor) -> Tensor:
-    """1 / a ``[N, K]``."""
+    """1 / a ``[N, K]``; 0 without a box."""
     flat = p.flatten(2)
     sure = flat.square().sum(dim=-1) / flat.sum(dim=-1).clamp(min=torch.finfo(p.dtype).eps)
     found = (sure.detach() / PALE).clamp(max=1.0)
     there = (boxes[..., 1] > boxes[..., 0]).all(dim=-1).any(dim=-1)
-    return torch.where(there, found / sure.clamp(min=PALE), 1.0)
+    return torch.where(there, found / sure.clamp(min=PALE), 0.0)
 
 
 def blurred(image: Tensor, axes: int) -> Tensor:

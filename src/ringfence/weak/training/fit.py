@@ -162,7 +162,12 @@ def fit(
         world: the ranks that train together, which have met.
     """
     accelerator, training = choose_accelerator(settings.training.device), settings.training
-    if accelerator == "cpu" and training.precision == "bf16" and not multiplies_bf16():
+    if accelerator == "cpu" and training.precision == "bf16" and len(task.space) == 3:
+        bars.say(
+            "note: training.precision is bf16, in which torch's convolutions of volumes were seen to return NaN on "
+            "a CPU: --training.precision 32 is safe"
+        )
+    elif accelerator == "cpu" and training.precision == "bf16" and not multiplies_bf16():
         bars.say(
             "note: training.precision is bf16, which this processor computes by way of float32, slowly: "
             "--training.precision 32 is faster here"
