@@ -8,7 +8,7 @@ Sets have masks of all cases; the training from boxes sees no more of them than 
 the file that is given by --boxes (a name in the folder of each set's images). Dice is that of the cases for
 validation, mean of the last ten epochs, or of all where there are fewer. With --workers several trainings share the
 machine: what they reach is the same, and what they take is not reported. With --masks-of, only boxes are
-trained on, and compared with an earlier record's trainings from masks, if their plan is still the same.
+trained on, and compared with earlier records' trainings from masks, if their plan is still the same.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--boxes", type=Path, nargs="+", help="a file for each set; default: around their masks")
     parser.add_argument("--only", choices=("boxes", "masks"))
     parser.add_argument(
-        "--masks-of", type=Path, metavar="JSON", help="the record whose masks are not trained again"
+        "--masks-of", type=Path, nargs="+", default=[], metavar="JSON", help="trainings from masks that are there"
     )
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings that the plan for boxes is changed by"
@@ -87,7 +87,7 @@ def main() -> None:
         if options.only in (None, kind)
     ]
     given = [f"--only {options.only}"] * bool(options.only and not options.masks_of)
-    given += [f"--masks-of {options.masks_of}"] * bool(options.masks_of)
+    given += [f"--masks-of {' '.join(map(str, options.masks_of))}"] * bool(options.masks_of)
     given += [f"--{name} {' '.join(some)}" for name, some in (("set", options.set), ("both", options.both)) if some]
     if options.boxes:
         given.append(f"--boxes {' '.join(map(str, options.boxes))}")
@@ -104,8 +104,8 @@ def main() -> None:
         "environment": environment() | {"commit": commit()},
         "trainings": [],
     }
-    if options.masks_of:
-        record["trainings"] = masks_of(options.masks_of, [path.name for path in options.prepared], options.seeds)
+    for path in options.masks_of:
+        record["trainings"] += masks_of(path, [one.name for one in options.prepared], options.seeds)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for found in done(jobs, options.workers):
         record["trainings"].append(found)

@@ -14,6 +14,7 @@ from ringfence.segmentation.neighbours import weight_of
 from ringfence.weak.constraints.edges import Edges
 from ringfence.weak.constraints.odds import YARDSTICK
 
+PLACE = [[4, 12], [3, 10]]
 STEPS = [(0, 1), (1, -1), (1, 0), (1, 1)]
 
 
@@ -27,6 +28,13 @@ def likely(p: Tensor) -> Region:
     """Of probabilities ``[N, *space]``."""
     p = p.clamp(1e-12, 1.0 - 1e-12)
     return Region(torch.stack([(1.0 - p).log(), p.log()], dim=1))
+
+
+def box() -> Tensor:
+    """A mask that fills PLACE."""
+    mask = torch.zeros(1, 16, 16, dtype=torch.float64)
+    mask[0, 4:12, 3:10] = 1.0
+    return mask
 
 
 def targets(image: Tensor, box: list[list[int]]) -> dict[str, Tensor]:
@@ -88,38 +96,35 @@ def test_where_nothing_can_be_told_apart_it_is_the_length() -> None:
 
 @given(faded=st.floats(0.51, 1.0), seed=st.integers(0, 99))
 def test_what_fades_has_as_long_a_boundary(faded: float, seed: int) -> None:
-    """A region as likely as ``faded`` everywhere, of a class that has a box."""
+    """A region as likely as ``faded`` everywhere."""
     image = torch.rand(1, 1, 16, 16, generator=torch.Generator().manual_seed(seed)).double()
-    mask = torch.zeros(1, 16, 16, dtype=torch.float64)
-    mask[0, 4:12, 3:10] = 1.0
-    asked = targets(image, [[4, 12], [3, 10]])
-    sure = Edges().residual(region(mask), asked, "pixels").f
+    asked = targets(image, PLACE)
+    sure = Edges().residual(region(box()), asked, "pixels").f
     scale = torch.tensor(faded, dtype=torch.float64, requires_grad=True)
-    pale = Edges().residual(likely(scale * mask), asked, "pixels").f
+    pale = Edges(fading=False).residual(likely(scale * box()), asked, "pixels").f
     assert pale.item() == pytest.approx(sure.item(), rel=1e-6)
     (slope,) = torch.autograd.grad(pale.sum(), scale)
     assert slope.item() == pytest.approx(0.0, abs=1e-6 * sure.item())
+    fading = Edges().residual(likely(scale * box()), asked, "pixels").f
+    assert fading.item() == pytest.approx(faded * sure.item(), rel=1e-6)
 
 
-@pytest.mark.parametrize("faint", [0.4, 0.1, 0.01])
-def test_what_is_not_found_yet_is_not_held_back(faint: float) -> None:
-    """Below even odds the slope is 4 a of that of a boundary that is counted as it is: less, the fainter."""
-    mask = torch.zeros(1, 16, 16, dtype=torch.float64)
-    mask[0, 4:12, 3:10] = 1.0
-    asked = targets(torch.zeros(1, 1, 16, 16, dtype=torch.float64), [[4, 12], [3, 10]])
-    length = Edges().residual(region(mask), asked, "pixels").f.item()
+@pytest.mark.parametrize("faint", [0.49, 0.1, 0.01])
+def test_what_is_not_found_yet_is_hardly_held_back(faint: float) -> None:
+    """The slope is 4 a of the length: less than that of a boundary that is counted as it is, below ¼."""
+    asked = targets(torch.zeros(1, 1, 16, 16, dtype=torch.float64), PLACE)
+    length = Edges().residual(region(box()), asked, "pixels").f.item()
     scale = torch.tensor(faint, dtype=torch.float64, requires_grad=True)
-    f = Edges().residual(likely(scale * mask), asked, "pixels").f
+    f = Edges(fading=False).residual(likely(scale * box()), asked, "pixels").f
     (slope,) = torch.autograd.grad(f.sum(), scale)
     assert f.item() == pytest.approx(4.0 * faint * faint * length, rel=1e-5)
     assert slope.item() == pytest.approx(4.0 * faint * length, rel=1e-5)
 
 
 def test_without_a_box_there_is_no_boundary_to_be_short() -> None:
-    mask = torch.zeros(1, 16, 16, dtype=torch.float64)
-    mask[0, 4:12, 3:10] = 1.0
     asked = targets(torch.zeros(1, 1, 16, 16, dtype=torch.float64), [[0, 0], [0, 0]])
-    assert Edges().residual(region(mask), asked, "pixels").f.item() == 0.0
+    assert Edges(fading=False).residual(region(box()), asked, "pixels").f.item() == 0.0
+    assert Edges().residual(region(box()), asked, "pixels").f.item() > 0.0
 
 
 @pytest.mark.parametrize("logit", [-40.0, -90.0, -1e4])

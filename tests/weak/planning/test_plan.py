@@ -105,10 +105,24 @@ def test_plans_are_settings_whatever_the_size(side: float, height: int, depth: i
     assert changes["constraints.strips.width"] == max(1, round(min(side, height) / 12))
     assert (changes["log_barrier.t"], changes["log_barrier.final_t"]) == (0.3162, 3.0)  # odds of 0.1 and 9
     assert changes["data.patch"] is None
-    assert changes["log_barrier.most_odds"] == {"absent": 1.0, "edges": 2.25}
-    assert changes["constraints.edges.strength"] == 20.0
+    assert changes["log_barrier.most_odds"] == {"absent": 1.0}
+    assert changes["constraints.edges.strength"] == 5.0
+    assert "constraints.edges.fading" not in changes
     assert changes["constraints.outside.absent"] is False  # or it would count twice
     assert changes["training.calibrate"] is True
+
+
+@pytest.mark.parametrize(("shown", "strong"), [((0.2, 0.9), True), ((0.19, 0.9), False)])
+def test_where_all_classes_show_edges_are_strong_early(shown: tuple[float, float], strong: bool) -> None:
+    found = fingerprint()
+    classes = tuple(replace(found.classes[0], name=f"c{share}", visible=share) for share in shown)
+    changes = make_plan(replace(found, classes=classes), "cpu").changes
+    assert changes["constraints.edges.strength"] == 5.0
+    assert (changes.get("constraints.edges.fading"), changes.get("log_barrier.early")) == (
+        (False, {"edges": 0.7}) if strong else (None, None)
+    )
+    volumes = make_plan(replace(found, classes=tuple(replace(one, tight=0) for one in classes)), "cpu").changes
+    assert "log_barrier.early" not in volumes
 
 
 @pytest.mark.parametrize(("visible", "fill", "said"), [(0.3, 0.5, 1), (0.1, 0.5, 0), (0.3, 0.8, 0)])
@@ -123,7 +137,7 @@ def test_objects_that_are_seen_not_to_fill_their_boxes_are_remarked_on(
 def test_boxes_in_space_are_trained_on_in_patches(side: float, height: int, depth: int) -> None:
     changes = make_plan(fingerprint(min(side, height), (height, height), depth, tight=0), "cpu").changes
     assert "constraints.absent" not in changes
-    assert changes["log_barrier.most_odds"] == {"edges": 2.25}
+    assert "log_barrier.most_odds" not in changes
     assert "training.calibrate" not in changes
     patch = changes["data.patch"]
     assert all(length % HALVINGS == 0 for length in patch)

@@ -95,6 +95,29 @@ def test_odds_of_a_constraint_stop_where_they_should(growth: dict[str, Any]) -> 
     assert METHODS["log_barrier"](t=0.5, most_odds={"absent": 2.0}).make(SETUP).t == 0.5  # where there is no such
 
 
+@pytest.mark.parametrize(
+    "growth", [{"mu": 2.0}, {"mu": None, "final_t": 8.0}, {"mu": None, "final_t": 8.0, "hold": 0.5}]
+)
+def test_odds_of_a_constraint_are_those_of_the_last_epoch_early(growth: dict[str, Any]) -> None:
+    """In half of the time: in every other epoch those of a barrier with twice as many, and in the end the last."""
+    setup = replace(SETUP, constraints=("size", "edges"), epochs=9)
+    fence, plain = (
+        METHODS["log_barrier"](t=0.5, early=early, **growth).make(setup) for early in ({"edges": 0.5}, {})
+    )
+    assert isinstance(fence, rf.LogBarrier)
+    assert isinstance(plain, rf.LogBarrier)
+    seen, usual = [], []
+    for _ in range(9):
+        assert isinstance(fence.t, dict)
+        assert fence.t["size"] == pytest.approx(plain.t, rel=1e-5)
+        seen.append(fence.t["edges"] * fence.t["size"])
+        usual.append(float(plain.t) ** 2)
+        fence.step()
+        plain.step()
+    assert seen[:5] == pytest.approx(usual[::2], rel=1e-4)
+    assert seen[5:] == pytest.approx([usual[-1]] * 4, rel=1e-4)
+
+
 def test_full_supervision_has_no_fence() -> None:
     assert METHODS["full_supervision"]().make(SETUP) is None
 
@@ -174,6 +197,18 @@ def test_a_method_without_a_name_says_so(missing: str, registry: None) -> None:
             "log_barrier",
             {"mu": 0.5, "most_odds": {"size": 1.0}},
             "mu must be at least 1 .a barrier is raised, not lowered",
+        ),
+        (
+            "log_barrier",
+            {"mu": 0.5, "early": {"size": 0.5}},
+            "mu must be at least 1 .a barrier is raised, not lowered",
+        ),
+        ("log_barrier", {"early": {"size": 0.0}}, "early.size 0 leaves no epoch in which its odds could grow"),
+        ("log_barrier", {"early": {"size": 1.5}}, "early.size is a fraction from 0 to below 1, got 1.5"),
+        (
+            "log_barrier",
+            {"early": {"size": 0.5}, "most_odds": {"size": 1.0}},
+            "most_odds and early both say how the odds of size grow: give one of them",
         ),
         ("log_barrier", {"temperature": 1e300}, "temperature must be positive and finite, and at most 3.4e"),
         ("lagrangian", {"dual_lr": 1e300}, "dual_lr must be"),

@@ -26,20 +26,21 @@ whose two sides are 0.6 n long, and strips pull there with 1/odds of what pushes
 NOISE: Final = 1.5
 """Times the mean difference of neighbours in the image: what differs by as much still looks alike."""
 PALE: Final = 0.5
-"""Below this sureness a class is not found: a boundary may then become shorter by fading altogether."""
+"""Below this sureness a class is not found yet."""
 
 
 @dataclass(frozen=True)
 class Edges(OnBoxes):
-    """f = Σ_{p,q} ω_pq abs(s_p - s_q) / a <= 0: the length of the boundary between pixels that look alike.
+    """f = Σ_{p,q} ω_pq abs(s_p - s_q) <= 0: the length of the boundary between pixels that look alike.
 
     ω = exp(-½ Σ_c (Δ_c / 1.5 m_c)²) for neighbours that differ by Δ in a channel whose neighbours differ by m on
     average, the image being blurred a little. It is 1 in plain surroundings and close to 0 across an edge. Boxes
     say nothing of their corners; this does, wherever the object can be told from what is around it.
 
-    a = Σ s² / Σ s, how sure the region is: one half as likely has a boundary as long as before, so that it does not
-    fade for the sake of a shorter one. Below ½ it is 1 / (4 a), a number without a gradient: what is not found yet
-    is not held back. Where the class has no box, f is 0: classes that come late would never be found.
+    A region half as likely has half the boundary, so that strong edges make regions fade. Without ``fading``, f is
+    divided by a = Σ s² / Σ s, how sure the region is, and fading gains nothing. A class that is not found yet must
+    not be held back: below a = ½ it is 4 a times the sum, the less of it the fainter (4 a being but a number), and
+    where the class has no box it is 0.
 
     In relative units it is a fraction of the boxes' sides. For odds, cutting off a corner of a box is worth
     ``strength`` times what strips pull at its pixels with when the odds are 9.
@@ -50,6 +51,7 @@ class Edges(OnBoxes):
     """There is always some of it: it is wanted to be short, and never counts as violated."""
 
     strength: float = option(5.0, "how much it weighs against strips in the corners of boxes, for odds")
+    fading: bool = option(True, "whether a region may become less likely to have a shorter boundary")
 
     def __post_init__(self) -> None:
         positive_number("strength", self.strength)
@@ -68,7 +70,9 @@ class Edges(OnBoxes):
                 alike = likeness(*pairs(image, far), region.axes)
             here, there = pairs(p, far)
             total = total + weight_of(step[-2:]) / APART * (alike * (here - there).abs()).flatten(2).sum(dim=-1)
-        return at_most(total * _per_sureness(p, targets["box"]), 0.0, scale=self._scale(targets, unit))
+        if not self.fading:
+            total = total * _per_sureness(p, targets["box"])
+        return at_most(total, 0.0, scale=self._scale(targets, unit))
 
     def _scale(self, targets: Targets, unit: Unit) -> Tensor | float:
         sides = (targets["box"][..., 1] - targets["box"][..., 0])[..., -2:].float().mean(dim=-1)
@@ -83,7 +87,7 @@ class Edges(OnBoxes):
 
 
 def _per_sureness(p: Tensor, boxes: Tensor) -> Tensor:
-    """1 / a ``[N, K]``; 0 without a box."""
+    """1 / a, or 4 a below ½: ``[N, K]``, 0 without a box."""
     flat = p.flatten(2)
     sure = flat.square().sum(dim=-1) / flat.sum(dim=-1).clamp(min=torch.finfo(p.dtype).eps)
     found = (sure.detach() / PALE).clamp(max=1.0)

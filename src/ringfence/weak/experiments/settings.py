@@ -135,7 +135,7 @@ class BoxSettings(ExperimentSettings):
                 "augment.flip: slices can be flipped in volumes alone: give data.patch, or leave them out"
             )
         for method, own in self.method_settings.items():
-            by_name = {key: getattr(own, key, {}) for key in ("weights", "most_odds")}
+            by_name = {key: getattr(own, key, {}) for key in ("weights", "most_odds", "early")}
             for key, name in ((key, name) for key, given in by_name.items() for name in given):
                 if name not in self.constraints and name not in PLANNED:
                     raise ValueError(

@@ -14,10 +14,10 @@ ODDS: Final = (0.1, 9.0)
 """Of being in the box, at which a pixel becomes foreground: in the first epoch, and in the last."""
 PRESENCE: Final = 1.0
 """The most odds of being there at all, at which an object is found."""
-STRENGTH: Final = 20.0
+STRENGTH: Final = 5.0
 """Of edges, against what strips pull at the corners of boxes with."""
-BOUNDARY: Final = 2.25
-"""The most odds that edges grow to: they then stay at what a strength of 5 would be at odds of 9."""
+EARLY: Final = 0.7
+"""Of the epochs: the odds of edges are then those of the last one, where objects show."""
 VISIBLE: Final = 0.2
 """Of the boxes of a class, in which the object is told from its surroundings by brightness: enough to go by."""
 FILLED: Final = 0.65
@@ -202,18 +202,7 @@ def _barrier(found: Fingerprint, volumes: bool) -> list[Choice]:
     return [
         _strips(found),
         *([] if volumes else _finding()),
-        Choice(
-            "constraints.edges.strength",
-            STRENGTH,
-            "boxes say nothing of their corners: a boundary between pixels that look alike costs something",
-        ),
-        Choice(
-            "log_barrier.most_odds",
-            {"edges": BOUNDARY} if volumes else {"absent": PRESENCE, "edges": BOUNDARY},
-            f"edges are as strong at odds of {BOUNDARY:g} as they ever are"
-            + "; and even odds of being there are enough for an object to be found, for those of new cases seldom "
-            "look as sure as those that were learnt" * (not volumes),
-        ),
+        *_edges(found, volumes),
         Choice(
             "log_barrier.unit", "odds", "t² are the odds of being in the box at which a pixel becomes foreground"
         ),
@@ -225,11 +214,39 @@ def _barrier(found: Fingerprint, volumes: bool) -> list[Choice]:
     ]
 
 
+def _edges(found: Fingerprint, volumes: bool) -> list[Choice]:
+    """Corners, of which boxes say nothing."""
+    shown = min(one.visible for one in found.classes)
+    corners = Choice(
+        "constraints.edges.strength",
+        STRENGTH,
+        "boxes say nothing of their corners: a boundary between pixels that look alike costs something",
+    )
+    if volumes or shown < VISIBLE:
+        return [corners]
+    return [
+        corners,
+        Choice("constraints.edges.fading", False, "or regions would rather be less likely than leave corners out"),
+        Choice(
+            "log_barrier.early",
+            {"edges": EARLY},
+            f"objects can be told from their surroundings in {shown:.0%} of boxes or more: edges are as strong as "
+            "they will be before all else is learnt",
+        ),
+    ]
+
+
 def _finding() -> list[Choice]:
     """Whether there is an object at all, and where it ends: in slices, for a patch is but a part of a volume."""
     return [
         Choice("constraints.outside.absent", False, "slices without a box of a class are left to absent"),
         Choice("constraints.absent", {}, "nothing of a class is in slices without a box of it, at odds of its own"),
+        Choice(
+            "log_barrier.most_odds",
+            {"absent": PRESENCE},
+            "even odds of being there are enough for an object to be found: those of new cases seldom look as sure "
+            "as those that were learnt",
+        ),
         Choice(
             "training.calibrate", True, "at the end, odds of 1/2 are enough for a pixel, unless boxes say otherwise"
         ),

@@ -171,12 +171,23 @@ class LogBarrier(ConstrainedSettings):
         {}, "odds that those of a constraint never exceed, by its name: its t is then the smaller of t and odds / t"
     )
 
+    early: dict[str, float] = option(
+        {}, "the fraction of epochs after which the odds of a constraint are those of the last epoch, by its name"
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         positive_number("t", self.t)
         for name, odds in self.most_odds.items():
             positive_number(f"most_odds.{name}", odds)
-        if self.most_odds and self.mu is not None and positive_number("mu", self.mu) < 1.0:
+        for name, share in self.early.items():
+            if not fraction(f"early.{name}", share):
+                raise ValueError(
+                    f"early.{name} 0 leaves no epoch in which its odds could grow: give a larger fraction"
+                )
+        if both := sorted(self.most_odds.keys() & self.early.keys()):
+            raise ValueError(f"most_odds and early both say how the odds of {both[0]} grow: give one of them")
+        if (self.most_odds or self.early) and self.mu is not None and positive_number("mu", self.mu) < 1.0:
             raise ValueError(f"mu must be at least 1 (a barrier is raised, not lowered), got mu={self.mu}")
         if fraction("hold", self.hold) == 1.0:
             raise ValueError("hold 1 leaves no epoch in which t could grow: give a smaller fraction")
@@ -205,9 +216,9 @@ class LogBarrier(ConstrainedSettings):
         import ringfence as rf
 
         options = self.options(setup)
-        if any(name in self.most_odds for name in setup.constraints):
+        if any(name in self.most_odds or name in self.early for name in setup.constraints):
             t = self._by_epoch(setup.epochs)
-            return rf.LogBarrier({name: self._at_most(name, t) for name in setup.constraints}, **options)
+            return rf.LogBarrier({name: self._own(name, t, setup.epochs) for name in setup.constraints}, **options)
         if self.hold:
             return rf.LogBarrier(self._by_epoch(setup.epochs), **options)
         return rf.LogBarrier(self.t, self._growth(setup.epochs), **options)
@@ -217,11 +228,11 @@ class LogBarrier(ConstrainedSettings):
             return float(self.mu or 1.0)
         return float((self.final_t / self.t) ** (1.0 / max(epochs - 1, 1)))
 
-    def _by_epoch(self, epochs: int) -> Callable[[int], float]:
+    def _by_epoch(self, epochs: int) -> Callable[[float], float]:
         """t by epoch, from 0: as it is for a while, and then geometric."""
         growth = self._growth(epochs)
 
-        def t(epoch: int) -> float:
+        def t(epoch: float) -> float:
             if not self.hold:
                 passed = float(epoch)
             else:  # up to final_t in what is left of the epochs
@@ -232,10 +243,13 @@ class LogBarrier(ConstrainedSettings):
 
         return t
 
-    def _at_most(self, name: str, t: Callable[[int], float]) -> Callable[[int], float]:
+    def _own(self, name: str, t: Callable[[float], float], epochs: int) -> Callable[[int], float]:
         """A constraint's own t: strips pull with 1/t, so that one with c/t pushes at odds of c."""
-        odds = self.most_odds.get(name)
-        return t if odds is None else lambda epoch: min(t(epoch), odds / t(epoch))
+        if (odds := self.most_odds.get(name)) is not None:
+            return lambda epoch: min(t(epoch), odds / t(epoch))
+        if (share := self.early.get(name)) is not None:
+            return lambda epoch: t(min(epoch / share, epochs - 1)) ** 2 / t(epoch)
+        return t
 
 
 @dataclass(frozen=True)
