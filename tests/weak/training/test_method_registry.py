@@ -118,6 +118,17 @@ def test_odds_of_a_constraint_are_those_of_the_last_epoch_early(growth: dict[str
     assert seen[5:] == pytest.approx([usual[-1]] * 4, rel=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:LogBarrier. t reached 1e.08")
+def test_early_odds_stay_within_what_t_may_be() -> None:
+    setup = replace(SETUP, constraints=("size", "edges"), epochs=9)
+    fence = METHODS["log_barrier"](t=1e-6, mu=None, final_t=1e8, early={"edges": 0.2}).make(setup)
+    assert isinstance(fence, rf.LogBarrier)
+    for _ in range(9):
+        assert isinstance(fence.t, dict)
+        assert 0.0 < fence.t["edges"] <= 1e8 * (1 + 1e-6)
+        fence.step()
+
+
 def test_full_supervision_has_no_fence() -> None:
     assert METHODS["full_supervision"]().make(SETUP) is None
 

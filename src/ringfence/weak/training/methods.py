@@ -248,7 +248,7 @@ class LogBarrier(ConstrainedSettings):
         if (odds := self.most_odds.get(name)) is not None:
             return lambda epoch: min(t(epoch), odds / t(epoch))
         if (share := self.early.get(name)) is not None:
-            return lambda epoch: t(min(epoch / share, epochs - 1)) ** 2 / t(epoch)
+            return lambda epoch: min(t(min(epoch / share, epochs - 1)) ** 2 / t(epoch), LARGEST)
         return t
 
 
