@@ -67,6 +67,8 @@ def main() -> None:
         write(json.loads(options.out.with_suffix(".json").read_text(encoding="utf-8")), options.out)
         return
     if options.masks_of:
+        if options.only or options.both:
+            parser.error("--masks-of is for boxes by plan: not with --only or --both")
         options.only = "boxes"
     changes, both = (
         tuple((one.partition("=")[0], json.loads(one.partition("=")[2])) for one in some)
@@ -104,8 +106,8 @@ def main() -> None:
         "environment": environment() | {"commit": commit()},
         "trainings": [],
     }
-    for path in options.masks_of:
-        record["trainings"] += masks_of(path, [one.name for one in options.prepared], options.seeds)
+    if options.masks_of:
+        record["trainings"] = masks_of(options.masks_of, [one.name for one in options.prepared], options.seeds)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for found in done(jobs, options.workers):
         record["trainings"].append(found)
@@ -113,14 +115,17 @@ def main() -> None:
         write(record, options.out)
 
 
-def masks_of(path: Path, sets: list[str], seeds: list[int]) -> list[dict[str, Any]]:
-    """The trainings from masks in an earlier record, each with its commit."""
-    earlier = json.loads(path.read_text(encoding="utf-8"))
-    return [
-        {"commit": earlier["environment"]["commit"], **one}
-        for one in earlier["trainings"]
-        if one["from"] == "masks" and one["set"] in sets and one["seed"] in seeds
-    ]
+def masks_of(paths: list[Path], sets: list[str], seeds: list[int]) -> list[dict[str, Any]]:
+    """The trainings from masks in earlier records, each with its commit: the last one of each set and seed."""
+    found = {}
+    for path in paths:
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+        for one in earlier["trainings"]:
+            if one["from"] == "masks":
+                found[one["set"], one["seed"]] = {"commit": earlier["environment"]["commit"], **one}
+    if missing := [(name, seed) for name in sets for seed in seeds if (name, seed) not in found]:
+        raise SystemExit(f"--masks-of: no training from masks of {missing[0][0]} with seed {missing[0][1]}")
+    return [found[name, seed] for name in sets for seed in seeds]
 
 
 def write(record: dict[str, Any], out: Path) -> None:
@@ -199,10 +204,12 @@ def as_markdown(record: dict[str, Any]) -> str:
             ratio += f" (before: {mean['ratio_before_refinement']:.3f})"
         first = [{"dice": one["rounds"][0]["dice"]} for one in boxes if one["rounds"]]
         lines.append(f"| {name} | {_shown(boxes)} | {_shown(first)} | {_shown(masks)} | {ratio} |")
+    others = ", ".join(sorted({one["commit"][:7] for one in every if "commit" in one}))
     lines += [
         "",
         f"Mean over seeds (least to most). `{record['command']}`, torch {facts['torch']}, "
-        f"{facts['cpu'] if facts['gpu'] == 'none' else facts['gpu']}, commit {facts['commit'][:7]}.",
+        f"{facts['cpu'] if facts['gpu'] == 'none' else facts['gpu']}, commit {facts['commit'][:7]}"
+        f"{f' (masks: {others})' if others else ''}.",
     ]
     return "\n".join(lines) + "\n"
 

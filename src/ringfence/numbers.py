@@ -46,6 +46,13 @@ def whole_number(name: str, number: int, least: int = 1) -> int:
     return number
 
 
+def true_or_false(name: str, value: bool) -> bool:
+    """``value`` if it is True or False; otherwise an error that names it: the word "false" would count as true."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be true or false, got {value!r}")
+    return value
+
+
 def _beyond(number: float) -> str:
     return f", and at most {LARGEST:g}" if LARGEST < number < math.inf else ""
 

@@ -110,7 +110,7 @@ def test_what_fades_has_as_long_a_boundary(faded: float, seed: int) -> None:
 
 
 @pytest.mark.parametrize("faint", [0.49, 0.1, 0.01])
-def test_what_is_not_found_yet_is_hardly_held_back(faint: float) -> None:
+def test_what_is_not_found_yet_is_held_back_the_less_the_fainter(faint: float) -> None:
     """The slope is 4 a of the length: less than that of a boundary that is counted as it is, below ¼."""
     asked = targets(torch.zeros(1, 1, 16, 16, dtype=torch.float64), PLACE)
     length = Edges().residual(region(box()), asked, "pixels").f.item()
@@ -132,7 +132,9 @@ def test_where_nothing_is_likely_gradients_are_finite(logit: float) -> None:
     logits = torch.zeros(1, 2, 8, 8)
     logits[:, 1] = logit
     logits.requires_grad_()
-    Edges().residual(Region(logits), targets(torch.rand(1, 1, 8, 8), [[2, 6], [2, 6]]), "pixels").f.sum().backward()
+    Edges(fading=False).residual(
+        Region(logits), targets(torch.rand(1, 1, 8, 8), [[2, 6], [2, 6]]), "pixels"
+    ).f.sum().backward()
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
 
@@ -157,6 +159,8 @@ def test_units_are_sides_and_yardsticks() -> None:
     assert odds.item() == pytest.approx(pixels.item() * 2.0 * 0.01 * 11.0 / 6.0)
     with pytest.raises(ValueError, match="strength"):
         Edges(0.0)
+    with pytest.raises(TypeError, match="fading must be true or false, got 'false'"):
+        Edges(fading="false")  # type: ignore[arg-type]
 
 
 def test_in_volumes_slices_are_by_themselves() -> None:

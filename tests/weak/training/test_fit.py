@@ -90,17 +90,24 @@ def test_bfloat16_on_a_cpu_trains_alike_and_is_told_where_it_is_slow(
     assert loss["bf16", True] != loss["32", False]
 
 
-def test_volumes_in_bfloat16_on_a_cpu_are_told_to_be_unsafe(tmp_path: Path) -> None:
+def test_volumes_in_bfloat16_on_a_cpu_are_told_to_be_unsafe(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before anything is computed: it might be NaN."""
     make_prepared(tmp_path / "set", cases=2)
     console = Console(record=True, width=400, file=io.StringIO())
     changes = {
         "data.prepared": str(tmp_path / "set"),
         "data.patch": [6, 16, 16],
         "network": weak.NetworkSettings("torch.nn.Conv3d", {"kernel_size": 3, "padding": 1}),
-        "training.epochs": 1,
-        "training.batch_size": 1,
         "training.device": "cpu",
         "training.precision": "bf16",
     }
-    weak.train(weak.from_preset(weak.TrainSettings, "boxes-small", changes), tmp_path / "run", console=console)
+
+    def made(*_: object) -> None:
+        raise RuntimeError("so far")
+
+    monkeypatch.setattr(fitting, "make_module", made)
+    with pytest.raises(RuntimeError, match="so far"):
+        weak.train(weak.from_preset(weak.TrainSettings, "boxes-small", changes), tmp_path / "run", console=console)
     assert "convolutions of volumes were seen to return NaN on a CPU" in console.export_text()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ringfence.numbers import positive_number
+from ringfence.numbers import positive_number, true_or_false
 from ringfence.options import option
 from ringfence.residuals import Residual, at_most
 from ringfence.segmentation import Region
@@ -38,9 +38,9 @@ class Edges(OnBoxes):
     say nothing of their corners; this does, wherever the object can be told from what is around it.
 
     A region half as likely has half the boundary, so that strong edges make regions fade. Without ``fading``, f is
-    divided by a = Σ s² / Σ s, how sure the region is, and fading gains nothing. A class that is not found yet must
-    not be held back: below a = ½ it is 4 a times the sum, the less of it the fainter (4 a being but a number), and
-    where the class has no box it is 0.
+    divided by a = Σ s² / Σ s, how sure the class is in the image, and if all of it fades alike, nothing is gained.
+    What is not found yet must not be held back: below a = ½ it is 4 a times the sum (4 a being but a number), which
+    below ¼ is less than the sum itself; and where the class has no box it is 0.
 
     In relative units it is a fraction of the boxes' sides. For odds, cutting off a corner of a box is worth
     ``strength`` times what strips pull at its pixels with when the odds are 9.
@@ -51,10 +51,11 @@ class Edges(OnBoxes):
     """There is always some of it: it is wanted to be short, and never counts as violated."""
 
     strength: float = option(5.0, "how much it weighs against strips in the corners of boxes, for odds")
-    fading: bool = option(True, "whether a region may become less likely to have a shorter boundary")
+    fading: bool = option(True, "whether a region may shorten its boundary by becoming less likely")
 
     def __post_init__(self) -> None:
         positive_number("strength", self.strength)
+        true_or_false("fading", self.fading)
 
     def residual(self, region: Region, targets: Targets, unit: Unit) -> Residual:
         """``[N, K]``."""

@@ -136,7 +136,10 @@ class BoxSettings(ExperimentSettings):
             )
         for method, own in self.method_settings.items():
             by_name = {key: getattr(own, key, {}) for key in ("weights", "most_odds", "early")}
-            for key, name in ((key, name) for key, given in by_name.items() for name in given):
+            given = {
+                key: names for key, names in by_name.items() if isinstance(names, dict)
+            }  # a user's may be else
+            for key, name in ((key, name) for key, names in given.items() for name in names):
                 if name not in self.constraints and name not in PLANNED:
                     raise ValueError(
                         f"{method}.{key}: there is no constraint '{name}'; there are: {', '.join(self.constraints)}"

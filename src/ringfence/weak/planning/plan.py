@@ -230,8 +230,8 @@ def _edges(found: Fingerprint, volumes: bool) -> list[Choice]:
         Choice(
             "log_barrier.early",
             {"edges": EARLY},
-            f"objects can be told from their surroundings in {shown:.0%} of boxes or more: edges are as strong as "
-            "they will be before all else is learnt",
+            f"objects can be told from their surroundings in {shown:.0%} of boxes or more: edges have their last "
+            f"odds after {EARLY:.0%} of the epochs, while the network still learns",
         ),
     ]
 
@@ -293,8 +293,8 @@ def _remarks(found: Fingerprint) -> list[str]:
     ]
     notes += [
         f"{one_line(one.name)} seems to fill no more than {one.fill:.0%} of its boxes. What is thin and lies at an "
-        "angle leaves most of its box to others, and boxes do not say so: networks fill them. Scribbles would say "
-        "more (--constraints.scribbles.file), or masks of some cases"
+        "angle leaves most of its box to others, and boxes do not say so: look whether they are filled. Scribbles "
+        "would say more (--constraints.scribbles.file), or masks of some cases"
         for one in found.classes
         if one.visible >= VISIBLE and one.fill < FILLED
     ]

@@ -186,7 +186,10 @@ class LogBarrier(ConstrainedSettings):
                     f"early.{name} 0 leaves no epoch in which its odds could grow: give a larger fraction"
                 )
         if both := sorted(self.most_odds.keys() & self.early.keys()):
-            raise ValueError(f"most_odds and early both say how the odds of {both[0]} grow: give one of them")
+            raise ValueError(
+                f"most_odds and early both say how the odds of {both[0]} grow: leave it out of one of them "
+                "(--log_barrier.early {} takes away what a plan has there)"
+            )
         if (self.most_odds or self.early) and self.mu is not None and positive_number("mu", self.mu) < 1.0:
             raise ValueError(f"mu must be at least 1 (a barrier is raised, not lowered), got mu={self.mu}")
         if fraction("hold", self.hold) == 1.0:
@@ -248,7 +251,7 @@ class LogBarrier(ConstrainedSettings):
         if (odds := self.most_odds.get(name)) is not None:
             return lambda epoch: min(t(epoch), odds / t(epoch))
         if (share := self.early.get(name)) is not None:
-            return lambda epoch: min(t(min(epoch / share, epochs - 1)) ** 2 / t(epoch), LARGEST)
+            return lambda epoch: t(min(epoch / share, epochs - 1)) ** 2 / t(epoch)
         return t
 
 
