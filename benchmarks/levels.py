@@ -22,20 +22,11 @@ from torch import Tensor
 from ringfence import weak
 from ringfence.environment import commit, environment
 from ringfence.weak.inference.model_file import read_model
-from ringfence.weak.training.calibration import (
-    KNOWN,
-    LEVELS,
-    USUAL,
-    agreements_at,
-    best_levels,
-    some_with_boxes,
-)
+from ringfence.weak.training.calibration import KNOWN, LEVELS, agreements_at, best_levels, some_with_boxes
 from ringfence.weak.training.flip_averaging import flip_averaged
 from ringfence.weak.training.measures import Dice
 
 BATCH = 25
-SHOWN = tuple(0.5 * USUAL * step for step in range(-4, 5))
-"""Odds from 4 to 1/4: more than calibration chooses from, which are the last of them."""
 
 
 def main() -> None:
@@ -69,9 +60,9 @@ def looked_at(run: Path) -> dict[str, Any]:
     network.level([0.0] * len(task.classes))
     some = some_with_boxes(task.train)
     agreement = agreements_at(
-        _logits(network, task.train["image"][some]), {name: task.train[name][some] for name in KNOWN}, SHOWN
+        _logits(network, task.train["image"][some]), {name: task.train[name][some] for name in KNOWN}
     )
-    levels = best_levels(agreement[-len(LEVELS) :])
+    levels = best_levels(agreement)
 
     logits = _logits(network, task.validation["image"])
 
@@ -93,8 +84,8 @@ def looked_at(run: Path) -> dict[str, Any]:
         "steps": settings.training.steps,
         "seed": settings.seed,
         "trained_at": json.loads((run / "environment.json").read_text(encoding="utf-8")).get("commit"),
-        "odds": [math.exp(-level) for level in SHOWN],
-        "dice": [dice([level] * len(levels)) for level in SHOWN],
+        "odds": [math.exp(-level) for level in LEVELS],
+        "dice": [dice([level] * len(levels)) for level in LEVELS],
         "agreement": [float((one[:, 1] / one[:, 0]).nanmean()) for one in agreement],
         "chosen": [math.exp(-level) for level in levels],
         "dice_chosen": dice(levels),

@@ -70,7 +70,19 @@ def test_each_class_has_the_level_of_its_own_boxes(drawn: list[int]) -> None:
 
 def test_what_is_likeliest_is_always_found() -> None:
     """A disc of radius 10 that should be one of 8 stays as it is: training images look surer than others."""
-    assert best_levels(agreements_at(*discs(10.0, [8, 12]))) == pytest.approx([0.0, 2 * STEEP])
+    found = agreements_at(*discs(10.0, [8, 12]))
+    assert best_levels(found) == pytest.approx([0.0, 2 * STEEP])
+    assert LEVELS[int((found[:, 0, 1] / found[:, 0, 0]).argmax())] == pytest.approx(-2 * STEEP)
+
+
+def test_what_is_worse_than_less_is_not_as_good_for_being_the_best_of_what_may_be_chosen() -> None:
+    """Boxes want odds of 4; those of 1/2 are within a standard error of 1, and not of 4: it is 1."""
+    means = torch.linspace(0.60, 0.52, len(LEVELS), dtype=torch.float64)
+    count, error = 100.0, 0.015
+    squares = count * (means.square() + count * error**2)
+    found = torch.stack([torch.full_like(means, count), count * means, squares], dim=1)
+    assert best_levels(found[:, None]) == [0.0]
+    assert best_levels(found[4:, None], LEVELS[4:]) == pytest.approx([0.5 * USUAL])
 
 
 def test_a_margin_leaves_open_where_an_object_ends() -> None:
@@ -100,10 +112,10 @@ def test_a_class_whose_boxes_tell_nothing_has_odds_of_a_half() -> None:
     assert best_levels(agreements_at(logits, discs(10.0, [13, 9])[1])) == pytest.approx([3 * STEEP, USUAL])
 
 
-def test_levels_are_odds_from_even_to_a_quarter() -> None:
+def test_levels_are_odds_from_four_to_a_quarter() -> None:
     assert 0.0 in LEVELS
     assert USUAL in LEVELS
-    assert (LEVELS[0], LEVELS[-1]) == pytest.approx((0.0, math.log(4)))
+    assert (LEVELS[0], LEVELS[-1]) == pytest.approx((-math.log(4), math.log(4)))
 
 
 def test_samples_with_boxes_are_spread_over_all() -> None:
@@ -123,7 +135,7 @@ def settings(folder: Path, *, calibrate: bool = True, epochs: int = 12) -> Train
         training=TrainingSettings(
             epochs=epochs,
             batch_size=4,
-            lr=3e-2,
+            lr=1e-2,
             device="cpu",
             prior=0.02,
             calibrate=calibrate,

@@ -6,8 +6,8 @@ Dice is largest where everything is found that is likelier than half of the Dice
 thirds, at odds of 1/2. And a barrier ends at odds at which only what is surely in its box stays: what is likeliest
 has no corners, and is a little small. So a level is that of odds of 1/2, or the nearest to it at which boxes of
 what is found in training images overlap with those that were drawn as well as at any other, but for a standard
-error. No mask is looked at. Odds are never above 1: half of a Dice is never more than even, and training images,
-which were learnt, look surer than others.
+error. No mask is looked at. If that is at odds above 1, it is 1: half of a Dice is never more than even, and
+training images, which were learnt, look surer than others.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ringfence.weak.training.module import WeakSegmentation
 
 USUAL: Final = math.log(2.0)
 """Odds of 1/2."""
-LEVELS: Final = tuple(0.5 * USUAL * step for step in range(5))
-"""Odds from 1 to 1/4."""
+LEVELS: Final = tuple(0.5 * USUAL * step for step in range(-4, 5))
+"""Odds from 4 to 1/4."""
 LAST: Final = 10
 """Epochs that are calibrated: those whose mean says what a training reaches."""
 MOST: Final = 256
@@ -114,7 +114,8 @@ def agreements_at(logits: Tensor, batch: Mapping[str, Tensor], levels: Sequence[
 def best_levels(found: Tensor, levels: Sequence[float] = LEVELS) -> list[float]:
     """The level of each class, of ``agreements_at``: the nearest to USUAL of those that are as good as the best.
 
-    That is, within a standard error of its mean. A class without a box has USUAL.
+    That is, within a standard error of its mean. Below 0 it is 0: what is likeliest is always found. A class
+    without a box has USUAL.
     """
     chosen = []
     for count, total, squares in found.permute(1, 2, 0):
@@ -122,7 +123,8 @@ def best_levels(found: Tensor, levels: Sequence[float] = LEVELS) -> list[float]:
         error = ((squares / boxes - mean.square()).clamp(min=0.0) / boxes).sqrt()
         best = int(mean.argmax())
         good = (mean >= mean[best] - error[best]).tolist()
-        chosen.append(min((one for one, is_good in zip(levels, good, strict=True) if is_good), key=_from_usual))
+        nearest = min((one for one, is_good in zip(levels, good, strict=True) if is_good), key=_from_usual)
+        chosen.append(max(nearest, 0.0))
     return chosen
 
 
