@@ -33,6 +33,7 @@ def test_masks_are_those_of_the_sets_and_seeds_that_are_asked_for(script: Module
         ("x", 0, 0.8, "bbb"),  # the later record's, and once
         ("y", 0, 0.6, "aaa"),
     ]
+    assert [one["dice"] for one in script.masks_of([first, second], ["x"], [0, 1])] == [0.8, 0.9]
     with pytest.raises(SystemExit, match="no training from masks of y with seed 1"):
         script.masks_of([first, second], ["x", "y"], [0, 1])
 
