@@ -170,7 +170,6 @@ class LogBarrier(ConstrainedSettings):
     most_odds: dict[str, float] = option(
         {}, "odds that those of a constraint never exceed, by its name: its t is then the smaller of t and odds / t"
     )
-
     early: dict[str, float] = option(
         {}, "the fraction of epochs after which the odds of a constraint are those of the last epoch, by its name"
     )
