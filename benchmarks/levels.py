@@ -56,15 +56,16 @@ def looked_at(run: Path) -> dict[str, Any]:
     """Of one training: Dice and agreement at each level of all classes, and with the levels that are chosen."""
     settings = weak.from_file(weak.TrainSettings, run / "config.yaml")
     task = weak.box_task(settings.data, settings.constraints)
-    network, _ = read_model(run / "model.safetensors")
+    network, card = read_model(run / "model.safetensors")
     network.level([0.0] * len(task.classes))
     some = some_with_boxes(task.train)
     agreement = agreements_at(
-        _logits(network, task.train["image"][some]), {name: task.train[name][some] for name in KNOWN}
+        logits_of(network, task.train["image"][some], card.smoothing),
+        {name: task.train[name][some] for name in KNOWN},
     )
     levels = best_levels(agreement)
 
-    logits = _logits(network, task.validation["image"])
+    logits = logits_of(network, task.validation["image"], card.smoothing)
 
     def dice(levels: Sequence[float]) -> float:
         metric = Dice()
@@ -127,10 +128,11 @@ def title(one: dict[str, Any], by: str) -> str:
 
 
 @torch.no_grad()
-def _logits(network: torch.nn.Module, images: Tensor) -> Tensor:
-    """Flip-averaged, as validation has them."""
+def logits_of(network: torch.nn.Module, images: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Averaged over flips and smoothed, as validation has them."""
     network.eval()
-    mean = torch.cat([flip_averaged(network, some / 255.0, (3,)) for some in images.split(BATCH)])
+    each = [flip_averaged(network, some / 255.0, (3,), None, smoothing) for some in images.split(BATCH)]
+    mean = torch.cat(each)
     return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
 
 

@@ -222,7 +222,8 @@ def by_boxes(settings: weak.TrainSettings, model: weak.Model) -> dict[str, dict[
             for key, one in task.validation.items()
         }
         images = batch["image"].float() / 255.0
-        logits = flip_averaged(network, images, flip_axes(model.card.flips), levels).clamp(min=1e-30).log()
+        mean = flip_averaged(network, images, flip_axes(model.card.flips), levels, model.card.smoothing)
+        logits = mean.clamp(min=1e-30).log()
         monitor = Monitor(tolerances(task.constraints) or 0.0)
         monitor.update(index=None, **task.measure("pixels")(Region(logits, boxes=batch["box"]), batch))
         ious = agreements(logits, batch)[:, 1].tolist()

@@ -112,6 +112,21 @@ def test_a_model_knows_its_levels(tmp_path: Path) -> None:
     assert "levels" not in CARD.to_facts()  # an earlier version would not know the word
 
 
+def test_a_model_knows_how_smooth_it_is(tmp_path: Path) -> None:
+    card = replace(CARD, smoothing=1.5)
+    save_model(tmp_path / "model.safetensors", network(), card)
+    assert read_model(tmp_path / "model.safetensors")[1] == card
+    assert read_model(write(tmp_path / "none.safetensors", facts()))[1].smoothing == 0.0
+    assert read_model(write(tmp_path / "whole.safetensors", facts(smoothing=2)))[1].smoothing == 2.0
+    assert "smoothing" not in CARD.to_facts()
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 101, True, "1", [1.0], None, 1e300])
+def test_smoothing_that_is_none(smoothing: object, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"card is damaged \(smoothing is"):
+        read_model(write(tmp_path / "bad.safetensors", facts(smoothing=smoothing)))
+
+
 @pytest.mark.parametrize("levels", [[0.1] * 7, [True], ["0.1"], [21], [-1e300], 0.1, {"prostate": 0.1}])
 def test_levels_that_are_none(levels: object, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"card is damaged \(levels are"):

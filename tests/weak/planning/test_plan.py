@@ -123,6 +123,9 @@ def test_where_all_classes_show_edges_are_strong_early(shown: tuple[float, float
     )
     volumes = make_plan(replace(found, classes=tuple(replace(one, tight=0) for one in classes)), "cpu").changes
     assert "log_barrier.early" not in volumes
+    # what does not show has outlines as fine as strips, and no finer
+    assert changes.get("training.smoothing") == (None if strong else 1.0)
+    assert "training.smoothing" not in volumes
 
 
 @pytest.mark.parametrize(("visible", "fill", "said"), [(0.3, 0.5, 1), (0.1, 0.5, 0), (0.3, 0.8, 0)])
@@ -237,6 +240,36 @@ def test_options_are_known_to_the_plan_and_win_over_it(tmp_path: Path, capsys: p
     said = parse_yaml(capsys.readouterr().out, "the printed config")
     assert said["constraints"]["strips"] == {"width": 3}
     assert said["log_barrier"]["unit"] == "odds"
+
+
+@pytest.mark.parametrize(("side", "sigma"), [(8.0, 0.5), (24.0, 1.0), (45.0, 2.0), (200.0, 8.5)])
+def test_what_is_found_is_smoothed_over_half_a_strip(side: float, sigma: float) -> None:
+    assert make_plan(fingerprint(side), "cuda").changes["training.smoothing"] == sigma
+
+
+@pytest.mark.parametrize(
+    ("loose", "visible", "tighten"),
+    [
+        ([0.05], [0.5], 0.05),
+        ([0.029], [0.5], None),  # as tight ones may look
+        ([0.2], [0.5], None),  # not the boxes' fault: something bright in the middle of the object, say
+        ([None], [0.5], None),
+        ([0.05], [0.1], None),  # too few show
+        ([0.02, 0.06, 0.07], [0.5, 0.5, 0.5], 0.06),  # one hand draws all of them
+        ([0.02, 0.06, 0.07], [0.5, 0.5, 0.1], 0.04),
+    ],
+)
+def test_boxes_that_are_seen_to_be_too_wide_are_made_smaller(
+    loose: list[float | None], visible: list[float], tighten: float | None
+) -> None:
+    found = fingerprint()
+    classes = tuple(
+        replace(found.classes[0], name=str(number), loose=one, visible=share)
+        for number, (one, share) in enumerate(zip(loose, visible, strict=True))
+    )
+    found = replace(found, classes=classes)
+    assert make_plan(found, "cpu", drawn=True).changes.get("data.tighten") == pytest.approx(tighten)
+    assert "data.tighten" not in make_plan(found, "cpu").changes  # around masks they are as tight as can be
 
 
 @pytest.mark.parametrize(("side", "margin"), [(8.0, 0), (20.0, 1), (64.0, 3)])

@@ -37,6 +37,7 @@ def keep_outputs(module: WeakSegmentation, task: Task, settings: FitSettings, me
         labels=task.labels,
         flips=settings.augment.averaged if settings.augment else (),
         levels=tuple(module.network.levels[1:].tolist()) if module.levelled else (),
+        smoothing=module.smoothing,
     )
     save_model(folder / MODEL, module.network, card)
 

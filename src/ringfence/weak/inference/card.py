@@ -11,7 +11,7 @@ from ringfence.documents import check_values
 from ringfence.hints import hint, shown
 from ringfence.weak.prepared.prepared_set import checked_labels
 from ringfence.weak.prepared.preprocessing import LARGEST, Preprocessing
-from ringfence.weak.training.settings import flip_axes
+from ringfence.weak.training.settings import SMOOTHEST, flip_axes
 
 MOST: Final = 255
 """Channels, or classes: a mask has a byte for each voxel."""
@@ -41,6 +41,7 @@ class ModelCard:
         flips: what its predictions are averaged over, by the names of ``FLIPS``.
         levels: what its logits have for each class since the training was calibrated, and the mean over flips has
             instead of each (``flip_mean``); none if it was not, or by an earlier version.
+        smoothing: σ in pixels of the model's slices, over which probabilities are averaged; 0: they are not.
     """
 
     class_path: str
@@ -54,6 +55,7 @@ class ModelCard:
     labels: tuple[int, ...] = ()
     flips: tuple[str, ...] = ()
     levels: tuple[float, ...] = ()
+    smoothing: float = 0.0
 
     def __post_init__(self) -> None:
         flip_axes(self.flips)
@@ -62,8 +64,9 @@ class ModelCard:
     def to_facts(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
         facts = asdict(self) | {"preprocessing": self.preprocessing.to_facts()}
-        if not self.levels:  # so that earlier versions read models that have none
-            del facts["levels"]
+        for name in ("levels", "smoothing"):  # so that earlier versions read models that have none
+            if not facts[name]:
+                del facts[name]
         return facts
 
     @classmethod
@@ -90,6 +93,7 @@ class ModelCard:
             labels=_labels(facts.get("labels", ())),
             flips=_names("flips", facts.get("flips", ()), least=0),
             levels=_levels(facts.get("levels", ())),
+            smoothing=_smoothing(facts.get("smoothing", 0.0)),
         )
         if card.levels and len(card.levels) != len(card.classes):
             raise ValueError(
@@ -165,6 +169,12 @@ def _levels(value: Any) -> tuple[float, ...]:
     if not numbers or not all(-FARTHEST <= one <= FARTHEST for one in value):
         raise ValueError(f"levels are {shown(value)}; numbers between {-FARTHEST:g} and {FARTHEST:g} are needed")
     return tuple(float(one) for one in value)
+
+
+def _smoothing(value: Any) -> float:
+    if type(value) not in (int, float) or not 0.0 <= value <= SMOOTHEST:
+        raise ValueError(f"smoothing is {shown(value)}; pixels from 0 to {SMOOTHEST:g} are needed")
+    return float(value)
 
 
 def _arguments(value: Any) -> dict[str, Any]:

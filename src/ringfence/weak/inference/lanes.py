@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from queue import SimpleQueue
 
@@ -29,10 +30,14 @@ class Lanes:
         network: from images to logits; a copy works, with batch normalisations folded and channels last.
         count: how many cores.
         levels: that the network's logits have, as in ``flip_mean``.
+        smoothing: of the mean, likewise.
     """
 
-    def __init__(self, network: nn.Module, count: int, levels: Tensor | None = None) -> None:
-        self.count, self.levels = max(1, count), levels
+    def __init__(
+        self, network: nn.Module, count: int, levels: Tensor | None = None, smoothing: float = 0.0
+    ) -> None:
+        self.count = max(1, count)
+        self._mean = partial(flip_mean, levels=levels, smoothing=smoothing)
         first = _channels_last(folded(network))
         tensors = {id(one): one for one in chain(first.parameters(), first.buffers())}
         # a network may keep something while it works: its weights alone are shared
@@ -64,7 +69,7 @@ class Lanes:
                 self._free.put(one)
         flips = flips_along(axes)
         tasks = [[self._threads.submit(self._answer, one, flip) for flip in flips] for one in images.split(1)]
-        return Begun(self._collector.submit(_collected, tasks, seen, self.levels), tasks)
+        return Begun(self._collector.submit(_collected, tasks, seen, self._mean), tasks)
 
     @torch.inference_mode()
     def _answer(self, image: Tensor, flip: tuple[int, ...]) -> Tensor:
@@ -102,7 +107,9 @@ class Begun(AbstractContextManager["Begun"]):
 
 @torch.inference_mode()
 def _collected(
-    tasks: list[list[Future[Tensor]]], seen: Callable[[Sequence[Tensor]], None], levels: Tensor | None
+    tasks: list[list[Future[Tensor]]],
+    seen: Callable[[Sequence[Tensor]], None],
+    mean: Callable[[Sequence[Tensor]], Tensor],
 ) -> Tensor:
     """The mean over flips of each image, one after the other."""
     means = []
@@ -111,7 +118,7 @@ def _collected(
             answers = [task.result() for task in one]
             tasks[number] = []  # nor are they kept
             seen(answers)
-            means.append(flip_mean(answers, levels))
+            means.append(mean(answers))
         return torch.cat(means)
     finally:
         _cancel(tasks)

@@ -70,11 +70,13 @@ class Predictor:
             shape = (len(card.channels), *(card.preprocessing.size if card.patch is None else card.patch))
             lanes = affordable(network, shape, min(batch or cores, cores))  # a GPU has a memory of its own
             self.batch = batch or max(self.batch, lanes)
-            self._lanes: Lanes | None = Lanes(network, lanes, levels)
+            self._lanes: Lanes | None = Lanes(network, lanes, levels, card.smoothing)
             self._probabilities: Callable[..., Tensor] = partial(self._lanes, axes=self._axes)
         else:
             network, self._lanes = network.to(self.device).eval(), None
-            self._probabilities = partial(_averaged, network, axes=self._axes, levels=levels)
+            self._probabilities = partial(
+                _averaged, network, axes=self._axes, levels=levels, smoothing=card.smoothing
+            )
 
     @torch.inference_mode()
     def __call__(
@@ -175,11 +177,12 @@ def _averaged(
     axes: Sequence[int],
     seen: Callable[[Sequence[Tensor]], None],
     levels: Tensor | None,
+    smoothing: float,
 ) -> Tensor:
     """``flip_averaged``, and what it is the mean of is shown."""
     answers = [network(images.flip(some)).softmax(dim=1).flip(some) for some in flips_along(axes)]
     seen(answers)
-    return flip_mean(answers, levels)
+    return flip_mean(answers, levels, smoothing)
 
 
 @dataclass(frozen=True)

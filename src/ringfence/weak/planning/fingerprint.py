@@ -12,12 +12,15 @@ import torch
 from numpy.typing import NDArray
 
 from ringfence.weak.annotations import BoxAnnotation, boxes_from_masks, place_boxes
-from ringfence.weak.planning.visibility import told_apart
+from ringfence.weak.planning.looseness import DEPTHS, looseness, profile
+from ringfence.weak.planning.visibility import looks
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
 
 Boxes: TypeAlias = NDArray[np.int64]
 SOME_CASES, SOME_SLICES = 16, 6
 """At most as many cases, and slices of each, are looked at for what objects look like."""
+ENOUGH: Final = 10
+"""Boxes of a class that show their object, whose sides together say how much too wide they are drawn."""
 WITHIN: Final = 0.95
 """The fraction of a box that lies in another for it to count as being within it."""
 
@@ -38,6 +41,7 @@ class ClassFacts:
         tight: how many boxes are drawn around what is in their own slice.
         visible: of some of these, the share in which the object is told from its surroundings by brightness.
         fill: what such an object seems to fill of its box: the median. Ellipses: 0.7 and more, small ones the most.
+        loose: by which fraction of its side a box seems too wide at either end; None if too few objects show.
     """
 
     name: str
@@ -51,6 +55,7 @@ class ClassFacts:
     tight: int
     visible: float = 0.0
     fill: float = 1.0
+    loose: float | None = None
 
     @property
     def side(self) -> float:
@@ -136,7 +141,7 @@ def read_fingerprint(
         tuple(np.median(spacings, axis=0).tolist()) if spacings else None,
         max(in_plane) / min(in_plane) if in_plane else 1.0,
         tuple(
-            replace(_facts(name, number, found, prepared.size), visible=visible[number][0], fill=visible[number][1])
+            replace(_facts(name, number, found, prepared.size), **visible[number])
             for number, name in enumerate(prepared.classes)
         ),
         _within(prepared.classes, found),
@@ -193,22 +198,39 @@ def _facts(
 
 def _visible(
     prepared: PreparedSet, cases: Sequence[Case], found: Sequence[tuple[Boxes, NDArray[np.bool_]]]
-) -> list[tuple[float, float]]:
-    """Of each class's boxes in some slices of some cases, how many show their object, and what it fills."""
+) -> list[dict[str, Any]]:
+    """Of each class's boxes in some slices of some cases, how many show their object, and what these say."""
     seen: list[list[float | None]] = [[] for _ in prepared.classes]
+    profiles = np.zeros((len(prepared.classes), len(DEPTHS), 2))
     for case, (boxes, tight) in _some(list(zip(cases, found, strict=True)), SOME_CASES):
         there = np.flatnonzero(((boxes[..., 1] > boxes[..., 0]).all(axis=-1) & tight).any(axis=(1, 2)))
         if not len(there):
             continue
         image, _ = prepared.load(case)
         for row in _some(there.tolist(), SOME_SLICES):
-            for number, fill in told_apart(image[row], boxes[row], tight[row]):
-                seen[number].append(fill)
+            for look in looks(image[row], boxes[row], tight[row]):
+                seen[look.number].append(look.fill)
+                if look.fill is not None:
+                    others = _covered(boxes[row], look.box, image.shape[2:])
+                    profiles[look.number] += profile(image[row], look, others)
     fills = [[one for one in some if one is not None] for some in seen]
     return [
-        (len(told) / max(len(some), 1), float(np.median(told)) if told else 1.0)
-        for some, told in zip(seen, fills, strict=True)
+        {
+            "visible": len(told) / max(len(some), 1),
+            "fill": float(np.median(told)) if told else 1.0,
+            "loose": looseness(of_class) if len(told) >= ENOUGH else None,
+        }
+        for some, told, of_class in zip(seen, fills, profiles, strict=True)
     ]
+
+
+def _covered(boxes: Boxes, but: Boxes, size: Sequence[int]) -> NDArray[np.bool_]:
+    """Which pixels of a slice are in any of its boxes ``[classes, objects, 2, 2]`` but for one."""
+    covered = np.zeros(size, dtype=bool)
+    for box in boxes.reshape(-1, 2, 2):
+        if not np.array_equal(box, but):
+            covered[slice(*box[0]), slice(*box[1])] = True
+    return covered
 
 
 def _some(every: Sequence[Any], most: int) -> Sequence[Any]:

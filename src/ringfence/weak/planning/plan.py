@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -22,12 +23,17 @@ VISIBLE: Final = 0.2
 """Of the boxes of a class, in which the object is told from its surroundings by brightness: enough to go by."""
 FILLED: Final = 0.65
 """Of a box: what fills less, as far as it is seen, is no ellipse."""
+SMOOTHING: Final = 0.5
+"""Of a strip's width: the deviation of the Gaussian that smooths what is found, where objects do not show."""
 LINES: Final = 12
 """As many strips go across an object."""
 LEAST: Final = 3.0
 """Pixels along a side: what is smaller says little more than where it is."""
 ERROR: Final = 0.05
 """Of a box's side, by which people draw it too wide, on either end."""
+LOOSE: Final = (0.03, 0.15)
+"""Of a box's side, by which boxes seem too wide at either end: below the first they are not, above the second it is
+not the boxes."""
 OFTEN: Final = 0.8
 """In this fraction of its boxes a class lies within another, for the plan to speak of it."""
 HALVINGS: Final = 16
@@ -118,11 +124,29 @@ def _hand(found: Fingerprint) -> list[Choice]:
     """What may be wrong about boxes from a file."""
     side = min(one.side for one in found.classes)
     return [
+        *_tighter(found),
         Choice(
             "data.margin",
             round(ERROR * side),
             f"drawn by hand: sides may be {ERROR:.0%} of {side:.0f} pixels too far out, and lines so close to "
             "them need not meet the object",
+        ),
+    ]
+
+
+def _tighter(found: Fingerprint) -> list[Choice]:
+    """Of boxes that are drawn too wide, where that is seen: one hand draws all classes."""
+    seen = [one.loose for one in found.classes if one.loose is not None and one.visible >= VISIBLE]
+    loose = statistics.median(seen) if seen else 0.0
+    least, most = LOOSE
+    if not least <= loose <= most:
+        return []
+    return [
+        Choice(
+            "data.tighten",
+            round(loose, 3),
+            f"objects are seen to begin {loose:.1%} of a box's side within it, on average: boxes are made smaller "
+            "by so much at either end",
         )
     ]
 
@@ -222,8 +246,10 @@ def _edges(found: Fingerprint, volumes: bool) -> list[Choice]:
         STRENGTH,
         "boxes say nothing of their corners: a boundary between pixels that look alike costs something",
     )
-    if volumes or shown < VISIBLE:
+    if volumes:
         return [corners]
+    if shown < VISIBLE:
+        return [corners, _smoothing(found)]
     return [
         corners,
         Choice("constraints.edges.fading", False, "or regions would rather be less likely than leave corners out"),
@@ -253,9 +279,25 @@ def _finding() -> list[Choice]:
     ]
 
 
+def _smoothing(found: Fingerprint) -> Choice:
+    """Of what is found: where nothing shows, strips are the finest that is known of an outline."""
+    width = min(_widths(found).values())
+    return Choice(
+        "training.smoothing",
+        SMOOTHING * width,
+        f"objects are not told from their surroundings by brightness, and strips {width} pixel{'s' * (width > 1)} "
+        "wide say nothing of what is finer: an outline that is more ragged is noise",
+    )
+
+
+def _widths(found: Fingerprint) -> dict[str, int]:
+    """Of strips, by class."""
+    return {one.name: max(1, round(one.side / LINES)) for one in found.classes}
+
+
 def _strips(found: Fingerprint) -> Choice:
     """One width if it would be the same for all classes: strips of each width take a pass of their own."""
-    widths = {one.name: max(1, round(one.side / LINES)) for one in found.classes}
+    widths = _widths(found)
     sides = ", ".join(f"{one_line(one.name)}, {one.side:.0f} pixels" for one in found.classes)
     if len(set(widths.values())) > 1:
         return Choice("constraints.strips.width", widths, f"a {LINES}th of each class's own side: {sides}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -29,10 +30,43 @@ ROUNDS: Final = 25
 """Of expectation and maximisation."""
 
 
+@dataclass(frozen=True)
+class Look:
+    """A box and what is around it.
+
+    Attributes:
+        number: of the class, from 0.
+        box: ``[2, 2]``: first pixel and one past the last, of rows and columns.
+        rows: of the image, those that are looked at.
+        columns: likewise.
+        inside: bool ``[rows, columns]``: in the box, and in none of another class.
+        ring: bool, likewise: in no box.
+        fill: what the object fills of the rows and columns that it meets; None if it is not told apart.
+        mean: by how much the object is brighter than its surroundings, in each channel.
+        spread: the deviation of these.
+    """
+
+    number: int
+    box: NDArray[np.int64]
+    rows: slice
+    columns: slice
+    inside: NDArray[np.bool_]
+    ring: NDArray[np.bool_]
+    fill: float | None
+    mean: Numbers
+    spread: Numbers
+
+
 def told_apart(
     image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: NDArray[np.bool_]
 ) -> Iterator[tuple[int, float | None]]:
-    """The class of each box that can be looked at, and what its object fills of it; None if it is not told apart.
+    """The class of each box that can be looked at, and what its object fills of it; None: it is not told apart."""
+    for look in looks(image, boxes, tight):
+        yield look.number, look.fill
+
+
+def looks(image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: NDArray[np.bool_]) -> Iterator[Look]:
+    """Each box of a slice that can be looked at.
 
     Args:
         image: a slice ``[channels, height, width]``.
@@ -54,15 +88,19 @@ def told_apart(
                 own[slice(*box[0]), slice(*box[1])] = ~others[slice(*box[0]), slice(*box[1])]
                 inside = own[rows, columns]
                 if ring.sum() >= max(FEWEST, ENOUGH * inside.sum()) and inside.any():
-                    yield number, _fill(_without_plane(smooth[:, rows, columns], ring), inside, ring)
+                    values = without_plane(smooth[:, rows, columns], ring)
+                    deviations, likely = unlike(values[:, inside], values[:, ring])
+                    mean = (values[:, inside] * likely).sum(axis=1) / max(float(likely.sum()), 1e-9)
+                    spread = np.maximum(values[:, ring].std(axis=1), 1e-3)
+                    fill = _fill(deviations, likely, inside)
+                    yield Look(number, box, rows, columns, inside, ring, fill, mean, spread)
 
 
-def _fill(values: Numbers, inside: NDArray[np.bool_], ring: NDArray[np.bool_]) -> float | None:
+def _fill(deviations: float, likely: Numbers, inside: NDArray[np.bool_]) -> float | None:
     """What is unlike the ring, as a share of the rows and columns that it meets: a box may be too wide.
 
     None if it is not told apart, or meets too few of them.
     """
-    deviations, likely = unlike(values[:, inside], values[:, ring])
     found = np.zeros_like(inside)
     found[inside] = likely > 0.5
     met = [found.any(axis=axis) for axis in (1, 0)]
@@ -109,7 +147,7 @@ def _around(box: NDArray[np.int64], space: tuple[int, ...]) -> tuple[slice, slic
     return rows, columns
 
 
-def _without_plane(values: Numbers, surroundings: NDArray[np.bool_]) -> Numbers:
+def without_plane(values: Numbers, surroundings: NDArray[np.bool_]) -> Numbers:
     """``[channels, rows, columns]`` less the plane that fits the surroundings best: fields of brightness."""
     rows, columns = np.indices(values.shape[1:])
     plane = np.stack([np.ones(rows.shape), rows, columns], axis=-1)

@@ -11,6 +11,7 @@ from torch import Tensor
 from ringfence.options import inside
 from ringfence.weak.annotations import BoxAnnotation, left_out, read_boxes
 from ringfence.weak.annotations.parsing import place_name
+from ringfence.weak.annotations.tightening import tightened
 from ringfence.weak.constraints.constraint import TaskFacts
 from ringfence.weak.constraints.odds import add_yardsticks
 from ringfence.weak.constraints.registry import make_constraints
@@ -57,6 +58,8 @@ def box_task(
     if boxes is not None:
         boxes = [*boxes, *between]
     odd = check_labels(boxes, constraints.values(), prepared, tight=data.margin == 0)
+    if boxes is not None:
+        boxes = tightened(boxes, data.tighten)
     judges = prepared.of("validation") or cases
     total = len(cases) + len(judges)
     reader = Reader(prepared, constraints, boxes, data.margin, data.smallest_part, lambda: each(total), streamed)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ringfence.numbers import positive_number, whole_number
+from ringfence.numbers import fraction, positive_number, whole_number
 from ringfence.options import check_words, inside, option
 
 
@@ -18,6 +18,9 @@ class BoxDataSettings:
     boxes: str | None = option(None, "a file of boxes (CSV, JSON, COCO); default: taken from the masks")
     margin: int = option(
         0, "pixels by which boxes may be too wide on every side; those taken from masks are made so much wider"
+    )
+    tighten: float = option(
+        0.0, "of boxes from a file that are drawn too wide: fraction of their sides that is taken off at either end"
     )
     smallest_part: int = option(
         1, "pixels; from masks, every connected part of at least this size has a box of its own"
@@ -45,6 +48,8 @@ class BoxDataSettings:
         with inside("data."):
             check_words(self)
             whole_number("margin", self.margin, 0)
+            if not 0.0 <= fraction("tighten", self.tighten) < 0.5:
+                raise ValueError(f"tighten is below 0.5, or nothing would be left of a box; got {self.tighten}")
             whole_number("smallest_part", self.smallest_part)
             whole_number("gap", self.gap, 0)
             whole_number("workers", self.workers, 0)

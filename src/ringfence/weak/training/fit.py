@@ -111,6 +111,7 @@ def make_module(settings: FitSettings, task: Task, method: str, seed: int) -> We
         supervised=fence is None or task.taught,
         dice_weight=TAUGHT_DICE if task.taught else getattr(own, "dice", 0.0),
         flips=flip_axes(settings.augment.averaged if settings.augment else ()),
+        smoothing=0.0 if fence is None or task.taught else training.smoothing,
         temperatures=(own.temperature, own.final_temperature),
         optimiser=optimiser,
         schedule=None if settings.schedule.class_path is None else schedule,

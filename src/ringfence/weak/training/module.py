@@ -85,6 +85,7 @@ class WeakSegmentation(pl.LightningModule):
         supervised: use the masks of the training set, too.
         dice_weight: of Dice loss beside cross-entropy, where masks are used.
         flips: axes of images; validation averages predictions over an image and its flips along them.
+        smoothing: pixels; validation averages predictions over a Gaussian of this σ in each slice.
         temperatures: the network's in the first epoch and in the last (geometric schedule).
         optimiser: from parameters to the optimiser; default: Adam with a learning rate of 1e-3.
         schedule: from the optimiser and the number of epochs to a scheduler, stepped once an epoch; default: none.
@@ -107,6 +108,7 @@ class WeakSegmentation(pl.LightningModule):
         supervised: bool = False,
         dice_weight: float = 0.0,
         flips: Sequence[int] = (),
+        smoothing: float = 0.0,
         temperatures: tuple[float, float] = (1.0, 1.0),
         optimiser: OptimiserOf | None = None,
         schedule: ScheduleOf | None = None,
@@ -126,6 +128,7 @@ class WeakSegmentation(pl.LightningModule):
         measured_in = measure or partial(measured, constraints)
         self.measure, self._counted = measured_in(unit), None if unit == "pixels" else measured_in("pixels")
         self.augmentation, self.supervised, self.flips = augmentation, supervised, tuple(flips)
+        self.smoothing = smoothing
         self._dice_weight, self.ghost = dice_weight, Ghost()
         self.temperatures, self.seed, self.cuda_graphs, self.fused = temperatures, seed, cuda_graphs, fused
         self._optimiser, self._schedule = optimiser, schedule
@@ -152,11 +155,12 @@ class WeakSegmentation(pl.LightningModule):
         return logits
 
     def predicted(self, images: Tensor) -> Tensor:
-        """Logits as they are judged: where there are flips, the log of the flip-averaged probabilities."""
-        if not self.flips:
+        """Logits as they are judged: the log of probabilities that are averaged over flips and smoothed, if so."""
+        if not self.flips and not self.smoothing:
             logits: Tensor = self(images)
             return logits
-        mean = flip_averaged(self, images, self.flips, self.network.levels if self.levelled else None).float()
+        levels = self.network.levels if self.levelled else None
+        mean = flip_averaged(self, images, self.flips, levels, self.smoothing).float()
         return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
 
     def training_step(self, batch: Batch, number: int) -> Tensor:

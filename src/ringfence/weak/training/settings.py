@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from ringfence.hints import hint
-from ringfence.numbers import fraction, positive_number, whole_number
+from ringfence.numbers import fraction, not_negative, positive_number, whole_number
 from ringfence.options import check_words, inside, option
 
 FEWEST, MOST = 10, 400
 """Epochs, where their number follows from the steps."""
+SMOOTHEST: Final = 100.0
+"""Pixels of smoothing, at most: of what is as wide, a slice has few."""
 FLIPS: Final = {"left-right": -1, "up-down": -2, "slices": -3}
 """What images can be flipped along, as slices are stored: columns, rows, and slices of a volume."""
 
@@ -81,6 +83,11 @@ class TrainingSettings:
         False,
         "at the end, in slices: find classes at odds of 1/2, or as boxes of training images say",
     )
+    smoothing: float = option(
+        0.0,
+        "pixels: average probabilities over a Gaussian of this deviation in each slice, before the likeliest class "
+        "is found; not where masks teach",
+    )
     cuda_graphs: bool = option(True, "replay training steps on a GPU from CUDA graphs")
     fused: bool = option(True, "compute MONAI's networks in fewer passes over a GPU's memory; results are the same")
     compile: bool = option(False, "torch.compile the network (instead of these two)")
@@ -103,6 +110,8 @@ class TrainingSettings:
                     "in more parts than it has images"
                 )
             positive_number("lr", self.lr)
+            if not_negative("smoothing", self.smoothing) > SMOOTHEST:
+                raise ValueError(f"smoothing is at most {SMOOTHEST:g} pixels, got {self.smoothing}")
             if self.prior is not None and fraction("prior", self.prior) == 0.0:
                 raise ValueError(f"prior is a fraction between 0 and 1, got {self.prior}")
 
