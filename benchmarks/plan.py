@@ -41,6 +41,7 @@ class Job:
     seed: int
     changes: tuple[tuple[str, Any], ...]
     boxes: Path | None = None
+    patch: tuple[int, ...] | None = None
 
 
 def main() -> None:
@@ -52,6 +53,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--boxes", type=Path, nargs="+", help="a file for each set; default: around their masks")
+    parser.add_argument("--patch", type=int, nargs=3, help="slices, rows and columns: plans for volumes")
     parser.add_argument("--only", choices=("boxes", "masks"))
     parser.add_argument(
         "--masks-of", type=Path, nargs="+", default=[], metavar="JSON", help="trainings from masks that are there"
@@ -82,6 +84,7 @@ def main() -> None:
             seed,
             both + (changes if kind == "boxes" else ()),
             file if kind == "boxes" else None,
+            tuple(options.patch) if options.patch else None,
         )
         for seed in options.seeds
         for path, file in zip(options.prepared, files, strict=True)
@@ -91,6 +94,8 @@ def main() -> None:
     given = [f"--only {options.only}"] * bool(options.only and not options.masks_of)
     given += [f"--masks-of {' '.join(map(str, options.masks_of))}"] * bool(options.masks_of)
     given += [f"--{name} {' '.join(some)}" for name, some in (("set", options.set), ("both", options.both)) if some]
+    if options.patch:
+        given.append(f"--patch {' '.join(map(str, options.patch))}")
     if options.boxes:
         given.append(f"--boxes {' '.join(map(str, options.boxes))}")
     record: dict[str, Any] = {
@@ -161,7 +166,11 @@ def trained(job: Job) -> dict[str, Any]:
     """Plan, train, and read what the run says."""
     from ringfence import weak
 
-    asked = weak.BoxDataSettings(prepared=str(job.prepared), boxes=None if job.boxes is None else str(job.boxes))
+    asked = weak.BoxDataSettings(
+        prepared=str(job.prepared),
+        boxes=None if job.boxes is None else str(job.boxes),
+        patch=None if job.patch is None else list(job.patch),
+    )
     settings = weak.planned(weak.plan(asked), {"seed": job.seed, **dict(job.changes)})
     if job.masks:
         settings = replace(settings, method="full_supervision", refine=0)

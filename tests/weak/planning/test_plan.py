@@ -17,6 +17,7 @@ from ringfence.weak.experiments.presets import from_file
 from ringfence.weak.experiments.settings import TrainSettings
 from ringfence.weak.planning.fingerprint import ClassFacts, Fingerprint
 from ringfence.weak.planning.plan import HALVINGS, VOXELS, Device, make_plan
+from ringfence.weak.tasks.settings import BoxDataSettings
 
 
 def fingerprint(
@@ -124,7 +125,7 @@ def test_where_all_classes_show_edges_are_strong_early(shown: tuple[float, float
     volumes = make_plan(replace(found, classes=tuple(replace(one, tight=0) for one in classes)), "cpu").changes
     assert "log_barrier.early" not in volumes
     # what does not show has outlines as fine as strips, and no finer
-    assert changes.get("training.smoothing") == (None if strong else 1.0)
+    assert changes.get("training.smoothing") == (None if strong else 1.0)  # half of two pixels
     assert "training.smoothing" not in volumes
 
 
@@ -242,9 +243,26 @@ def test_options_are_known_to_the_plan_and_win_over_it(tmp_path: Path, capsys: p
     assert said["log_barrier"]["unit"] == "odds"
 
 
-@pytest.mark.parametrize(("side", "sigma"), [(8.0, 0.5), (24.0, 1.0), (45.0, 2.0), (200.0, 8.5)])
-def test_what_is_found_is_smoothed_over_half_a_strip(side: float, sigma: float) -> None:
-    assert make_plan(fingerprint(side), "cuda").changes["training.smoothing"] == sigma
+@pytest.mark.parametrize(("side", "sigma"), [(8.0, None), (17.0, None), (24.0, 1.0), (45.0, 2.0), (200.0, 8.5)])
+def test_what_is_found_is_smoothed_over_half_a_strip(side: float, sigma: float | None) -> None:
+    """Strips that are a pixel wide say all there is to say."""
+    assert make_plan(fingerprint(side), "cuda").changes.get("training.smoothing") == sigma
+
+
+def test_volumes_that_are_asked_for_have_a_plan_for_volumes(tmp_path: Path) -> None:
+    """Also where boxes are in slices: batches and steps of volumes, and what patches have no use for left out."""
+    made, slices = (make_plan(fingerprint(), "cuda", patch=patch).changes for patch in ([16, 64, 48], None))
+    boxes = make_plan(fingerprint(tight=0), "cuda").changes
+    assert made["data.patch"] == [16, 64, 48]
+    of_volumes = {name: value for name, value in boxes.items() if name != "data.patch"}
+    assert {name: value for name, value in made.items() if name != "data.patch"} == of_volumes
+    assert slices["training.batch_size"] == 16
+    assert slices["data.patch"] is None
+
+    prepared = make_prepared(tmp_path / "set").path
+    asked = plan(BoxDataSettings(prepared=str(prepared), patch=[16, 16, 16]), "cpu")
+    assert asked.changes["data.patch"] == [16, 16, 16]
+    assert planned(asked).training.batch_size == 2
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -24,7 +25,8 @@ VISIBLE: Final = 0.2
 FILLED: Final = 0.65
 """Of a box: what fills less, as far as it is seen, is no ellipse."""
 SMOOTHING: Final = 0.5
-"""Of a strip's width: the deviation of the Gaussian that smooths what is found, where objects do not show."""
+"""Of a strip's width, if that is more than a pixel: the deviation of the Gaussian that smooths what is found, where
+objects do not show."""
 LINES: Final = 12
 """As many strips go across an object."""
 LEAST: Final = 3.0
@@ -99,7 +101,13 @@ class Plan:
         return "\n".join([*lines, *(f"  note: {remark}" for remark in self.remarks)])
 
 
-def make_plan(fingerprint: Fingerprint, device: Device, drawn: bool = False, bf16: bool = False) -> Plan:
+def make_plan(
+    fingerprint: Fingerprint,
+    device: Device,
+    drawn: bool = False,
+    bf16: bool = False,
+    patch: Sequence[int] | None = None,
+) -> Plan:
     """Every setting that follows from the fingerprint, for a GPU or a CPU.
 
     Args:
@@ -108,12 +116,14 @@ def make_plan(fingerprint: Fingerprint, device: Device, drawn: bool = False, bf1
         drawn: whether boxes were drawn by hand, and may be a little too wide.
         bf16: whether a CPU multiplies bfloat16 by itself. Not in volumes: there torch's convolutions were seen to
             return NaN for finite numbers.
+        patch: slices, rows and columns of patches, if volumes are asked for.
     """
-    volumes = not fingerprint.tight
+    volumes = patch is not None or not fingerprint.tight
+    patch = patch or (_patch(fingerprint, VOXELS[device]) if volumes else None)
     choices = [
         *(_hand(fingerprint) if drawn else ()),
-        *_space(fingerprint, device, volumes),
-        *_network(fingerprint, device, volumes, bf16 and device == "cpu" and not volumes),
+        *_space(fingerprint, device, patch),
+        *_network(fingerprint, device, patch, bf16 and device == "cpu" and not volumes),
         *_barrier(fingerprint, volumes),
     ]
     remarks = [*_remarks(fingerprint), *(_slow(fingerprint) if device == "cpu" and not volumes else ())]
@@ -151,14 +161,16 @@ def _tighter(found: Fingerprint) -> list[Choice]:
     ]
 
 
-def _space(found: Fingerprint, device: Device, volumes: bool) -> list[Choice]:
+def _space(found: Fingerprint, device: Device, patch: Sequence[int] | None) -> list[Choice]:
     """Slices, or patches of volumes that are larger than the boxes."""
     apart = found.flatness
     known = "of unknown spacing" if apart is None else f"{apart:.1f} times as far apart as rows"
-    if not volumes:
+    if patch is None:
         what = "images of one slice" if found.depths[2] == 1 else f"slices ({known})"
         return [Choice("data.patch", None, f"{what}: each has boxes of its own, and they say most there")]
-    patch = _patch(found, VOXELS[device])
+    if found.tight:
+        reason = f"volumes ({known}), as asked for; boxes of slices hold in each slice of a patch"
+        return [Choice("data.patch", list(patch), reason)]
     longest, most = max(one.longest for one in found.classes), found.depths[2]
     filled = (
         f"; the network halves slices four times, too, and up to {most} of them are filled up to {patch[0]}"
@@ -168,7 +180,7 @@ def _space(found: Fingerprint, device: Device, volumes: bool) -> list[Choice]:
     return [
         Choice(
             "data.patch",
-            patch,
+            list(patch),
             f"volumes ({known}): boxes are in 3-D, and speak of whole objects alone; a patch is larger than "
             f"nine of ten boxes ({longest:.0f} pixels) as far as {VOXELS[device]:,} voxels allow, and where they "
             f"do not, about as long along slices as along rows, in {'voxels' if apart is None else 'millimetres'}"
@@ -192,8 +204,8 @@ def _up(length: float) -> int:
     return max(1, math.ceil(length / HALVINGS)) * HALVINGS
 
 
-def _network(found: Fingerprint, device: Device, volumes: bool, faster: bool) -> list[Choice]:
-    pixels = math.prod(_patch(found, VOXELS[device])) if volumes else found.size[0] * found.size[1]
+def _network(found: Fingerprint, device: Device, patch: Sequence[int] | None, faster: bool) -> list[Choice]:
+    volumes, pixels = patch is not None, math.prod(found.size if patch is None else patch)
     width = 32 if device == "cuda" else 8 if volumes else 16
     features = [width, width, 2 * width, 4 * width, 8 * width, width]
     arguments = {"features": features, "act": "relu", "norm": "batch", "upsample": "nontrainable"}
@@ -249,7 +261,7 @@ def _edges(found: Fingerprint, volumes: bool) -> list[Choice]:
     if volumes:
         return [corners]
     if shown < VISIBLE:
-        return [corners, _smoothing(found)]
+        return [corners, *_smoothing(found)]
     return [
         corners,
         Choice("constraints.edges.fading", False, "or regions would rather be less likely than leave corners out"),
@@ -279,15 +291,19 @@ def _finding() -> list[Choice]:
     ]
 
 
-def _smoothing(found: Fingerprint) -> Choice:
+def _smoothing(found: Fingerprint) -> list[Choice]:
     """Of what is found: where nothing shows, strips are the finest that is known of an outline."""
     width = min(_widths(found).values())
-    return Choice(
-        "training.smoothing",
-        SMOOTHING * width,
-        f"objects are not told from their surroundings by brightness, and strips {width} pixel{'s' * (width > 1)} "
-        "wide say nothing of what is finer: an outline that is more ragged is noise",
-    )
+    if width == 1:
+        return []
+    return [
+        Choice(
+            "training.smoothing",
+            SMOOTHING * width,
+            f"objects are not told from their surroundings by brightness, and strips {width} pixels wide say "
+            "nothing of what is finer: an outline that is more ragged is noise",
+        )
+    ]
 
 
 def _widths(found: Fingerprint) -> dict[str, int]:
