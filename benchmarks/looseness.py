@@ -2,10 +2,12 @@
 
     python benchmarks/generated_sets.py organs downloads/organs --masks
     ringfence prepare folder downloads/organs prepared/organs
-    python benchmarks/looseness.py organs rods --out results/plan/looseness
+    ringfence prepare folder downloads/organs prepared/organs-56 --size 56 56
+    python benchmarks/looseness.py organs organs-56:organs --out results/plan/looseness
 
-For each name there are images and masks under downloads/ and the prepared set under prepared/. Boxes are drawn anew
-around the masks as in drawn_boxes.py, and no mask is looked at otherwise. Nothing is trained.
+For each name there are images and masks under downloads/ (there by another name, after a colon) and the prepared set
+under prepared/. Boxes are drawn anew around the masks as in drawn_boxes.py, and no mask is looked at otherwise.
+Nothing is trained.
 """
 
 from __future__ import annotations
@@ -41,16 +43,17 @@ def main() -> None:
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for name in options.sets:
-        record["sets"][name] = {hand.words: seen(name, hand) for hand in HANDS}
+        prepared, _, images = name.partition(":")
+        record["sets"][prepared] = {hand.words: seen(prepared, images or prepared, hand) for hand in HANDS}
         options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
 
 
-def seen(name: str, hand: Hand) -> dict[str, Any]:
+def seen(name: str, images: str, hand: Hand) -> dict[str, Any]:
     """What a plan sees of boxes that are drawn so, and makes of it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "boxes.csv"
-        draw(Path("downloads") / name, hand, file)
+        draw(Path("downloads") / images, hand, file)
         made = weak.plan(weak.BoxDataSettings(prepared=str(Path("prepared") / name), boxes=str(file)))
     return {
         # of the side of a box as it is drawn

@@ -48,6 +48,7 @@ def test_it_is_a_gaussian_in_each_slice(sigma: float, space: tuple[int, ...], cl
 def test_none_is_none() -> None:
     p = torch.rand(1, 2, 4, 4)
     assert smoothed(p, 0.0) is p
+    assert torch.equal(smoothed(p, 1e-50), p)
 
 
 def test_it_computes_in_full_precision_whatever_is_going_on() -> None:

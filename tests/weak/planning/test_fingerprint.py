@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from scipy import ndimage
 from prepared_sets import described_anew, make_prepared
 from ringfence.weak.annotations import BoxAnnotation
 from ringfence.weak.planning.fingerprint import read_fingerprint
+from ringfence.weak.planning.plan import make_plan
+from ringfence.weak.prepared.prepared_set import PreparedSet
 
 
 def test_sides_counts_and_shares_are_those_of_the_masks(tmp_path: Path) -> None:
@@ -47,6 +50,51 @@ def test_boxes_of_a_file_are_read_without_masks(tmp_path: Path) -> None:
     assert not found.tight
     with pytest.raises(ValueError, match="has neither a mask nor a box"):
         read_fingerprint(prepared)
+
+
+def loose_boxes(prepared: PreparedSet, wider: float, scale: float = 1.0) -> list[BoxAnnotation]:
+    """Around each part of the training masks, wider by a fraction of the side at either end; in voxels of a source."""
+    found = []
+    for case in prepared.of("train"):
+        labels = prepared.load(case)[1]
+        assert labels is not None
+        for number, plane in enumerate(labels):
+            for label in range(1, 1 + len(prepared.classes)):
+                ends = np.argwhere(plane == label)
+                if len(ends):
+                    low, high = ends.min(axis=0), 1 + ends.max(axis=0)
+                    off = wider * (high - low)
+                    start, stop = (np.rint(scale * one).astype(int).tolist() for one in (low - off, high + off))
+                    found.append(BoxAnnotation(case.name, number, label, tuple(start), tuple(stop)))
+    return found
+
+
+@pytest.mark.parametrize("wider", [0.0, 0.06, 0.12])
+def test_boxes_that_are_too_wide_are_seen_to_be(tmp_path: Path, wider: float) -> None:
+    """Of two classes side by side, each in the other's way."""
+    prepared = make_prepared(tmp_path / "set", cases=9, shape=(6, 72, 128), classes=2)
+    found = read_fingerprint(prepared, loose_boxes(prepared, wider))
+    for one in found.classes:
+        assert one.loose == pytest.approx(wider / (1.0 + 2.0 * wider) + 0.01, abs=0.015)
+    changes = make_plan(found, "cpu", drawn=True).changes
+    assert ("data.tighten" in changes) == (wider > 0.0)
+
+
+def test_boxes_that_were_rounded_outwards_are_not_too_wide(tmp_path: Path) -> None:
+    """Tight in the source, which has twice as many rows and columns, and some: in the set they are a pixel wider."""
+    prepared = make_prepared(tmp_path / "set", cases=9, shape=(6, 40, 40))
+    source = 91
+    cases = tuple(replace(case, shape=(6, source, source)) for case in prepared.cases)
+    resized = replace(prepared, cases=cases)
+    boxes = loose_boxes(prepared, 0.0, source / 40)
+    (one,) = read_fingerprint(resized, boxes).classes
+    assert one.rows[1] >= 1.0 + read_fingerprint(prepared).classes[0].rows[1]  # by rounding
+    assert one.loose == pytest.approx(0.01, abs=0.015)
+
+
+def test_few_boxes_do_not_say_how_wide_they_are_drawn(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path / "set", cases=2, shape=(6, 40, 40))
+    assert read_fingerprint(prepared, loose_boxes(prepared, 0.1)).classes[0].loose is None
 
 
 def test_objects_that_show_are_counted(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ringfence.weak.planning.visibility import told_apart, unlike
+from ringfence.weak.planning.visibility import looks, unlike
 
 
 def rod(
@@ -30,6 +30,13 @@ def box_of_rod(angle: float = 0.7) -> NDArray[np.int64]:
 
 
 TIGHT = np.ones((1, 1), dtype=bool)
+
+
+def told_apart(
+    image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: NDArray[np.bool_]
+) -> list[tuple[int, float | None]]:
+    """The class of each box that is looked at, and what its object fills of it."""
+    return [(look.number, look.fill) for look in looks(image, boxes, tight)]
 
 
 @pytest.mark.parametrize("tilt", [0.0, 1.0])

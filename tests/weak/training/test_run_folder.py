@@ -244,6 +244,16 @@ def test_rows_with_different_columns_read_back(rows: list[dict[str, float]]) -> 
                 assert not after.get(name)
 
 
+def test_a_setting_that_did_not_exist_has_its_default(tmp_path: Path) -> None:
+    """Else the second half would be another training, and nobody would know."""
+    opened(tmp_path / "run", {"data": {"margin": 0}, "training": {"lr": 0.1}}, resume=False)
+    now = {"data": {"margin": 0, "tighten": 0.0}, "training": {"lr": 0.1, "smoothing": 0.0}}
+    opened(tmp_path / "run", now, resume=True)
+    for name, key in (("data", "tighten"), ("training", "smoothing")):
+        with pytest.raises(ValueError, match=f"{name}.{key}: was 0.0, now 0.1"):
+            opened(tmp_path / "run", now | {name: {**now[name], key: 0.1}}, resume=True)
+
+
 def test_a_run_from_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
     opened(tmp_path / "run", {"a": 1}, resume=False)
     opened(tmp_path / "run", {"a": 1, "new": 2}, resume=True)

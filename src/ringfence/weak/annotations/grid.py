@@ -63,6 +63,26 @@ def place_boxes(annotations: Iterable[BoxAnnotation], case: Case, size: tuple[in
     return Placed(boxes.reshape(*each, *boxes.shape[1:]), whole.reshape(*each, *whole.shape[1:]))
 
 
+def exact_boxes(
+    annotations: Iterable[BoxAnnotation], case: Case, size: tuple[int, int]
+) -> dict[tuple[int, int, Box], NDArray[np.float64]]:
+    """The boxes of a case's slices before they are rounded: ``[2, 2]``, by slice, label and the rounded box.
+
+    Args:
+        annotations: of this case; others are left out, as are boxes in 3-D.
+        case: the case.
+        size: height and width in the prepared set.
+    """
+    frame = case.frame(size)
+    first, scale = np.array(frame.start)[:, None], np.divide(frame.size, frame.native)[:, None]
+    found = {}
+    for one in annotations:
+        if one.case == case.name and one.slice is not None:
+            ends = first + scale * np.stack([one.low, one.high], axis=-1)
+            found[one.slice, one.label, _scaled(one.low, one.high, case, size)] = ends
+    return found
+
+
 def place_volume_boxes(
     annotations: Iterable[BoxAnnotation], case: Case, size: tuple[int, int], classes: int
 ) -> Placed:

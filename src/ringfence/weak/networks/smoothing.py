@@ -26,11 +26,12 @@ def smoothed(probabilities: Tensor, sigma: float) -> Tensor:
     if sigma == 0.0:
         return probabilities
     reach = math.ceil(FAR * sigma)
-    steps = torch.arange(-reach, reach + 1, dtype=probabilities.dtype, device=probabilities.device)
+    steps = torch.arange(-reach, reach + 1, dtype=torch.float64, device=probabilities.device)
     kernel = (-0.5 * (steps / sigma).square()).exp()
-    kernel = kernel / kernel.sum()
+    kernel = (kernel / kernel.sum()).to(probabilities.dtype)
     maps = probabilities.reshape(-1, 1, *probabilities.shape[-2:])
-    with torch.autocast(probabilities.device.type, enabled=False):  # eight bits are few for what is close to even
+    # eight bits are few for what is close to even, and so are ten
+    with torch.autocast(probabilities.device.type, enabled=False), torch.backends.cudnn.flags(allow_tf32=False):
         maps = F.conv2d(F.pad(maps, (0, 0, reach, reach), mode="replicate"), kernel.view(1, 1, -1, 1))
         maps = F.conv2d(F.pad(maps, (reach, reach, 0, 0), mode="replicate"), kernel.view(1, 1, 1, -1))
     return maps.view(probabilities.shape)

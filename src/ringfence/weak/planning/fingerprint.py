@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from ringfence.weak.annotations import BoxAnnotation, boxes_from_masks, place_boxes
+from ringfence.weak.annotations.grid import exact_boxes
 from ringfence.weak.planning.looseness import DEPTHS, looseness, profile
 from ringfence.weak.planning.visibility import looks
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
@@ -127,7 +128,7 @@ def read_fingerprint(
     if not cases:
         raise ValueError(f"{prepared.path} has no case for training")
     found = [*_placed(prepared, cases, boxes, smallest, each)]
-    visible = _visible(prepared, cases, found)
+    visible = _visible(prepared, cases, found, boxes or ())
     spacings = [scaled for case in cases if (scaled := _spacing(case, prepared.size)) is not None]
     in_plane = [float(np.sqrt(one[1] * one[2])) for one in spacings]
     depths = sorted(case.shape[0] for case in cases)
@@ -197,7 +198,10 @@ def _facts(
 
 
 def _visible(
-    prepared: PreparedSet, cases: Sequence[Case], found: Sequence[tuple[Boxes, NDArray[np.bool_]]]
+    prepared: PreparedSet,
+    cases: Sequence[Case],
+    found: Sequence[tuple[Boxes, NDArray[np.bool_]]],
+    drawn: Sequence[BoxAnnotation],
 ) -> list[dict[str, Any]]:
     """Of each class's boxes in some slices of some cases, how many show their object, and what these say."""
     seen: list[list[float | None]] = [[] for _ in prepared.classes]
@@ -207,12 +211,15 @@ def _visible(
         if not len(there):
             continue
         image, _ = prepared.load(case)
+        exact = exact_boxes(drawn, case, prepared.size)
         for row in _some(there.tolist(), SOME_SLICES):
             for look in looks(image[row], boxes[row], tight[row]):
                 seen[look.number].append(look.fill)
                 if look.fill is not None:
                     others = _covered(boxes[row], look.box, image.shape[2:])
-                    profiles[look.number] += profile(image[row], look, others)
+                    rounded = tuple((low, high) for low, high in look.box.tolist())
+                    ends = exact.get((row, 1 + look.number, rounded))
+                    profiles[look.number] += profile(image[row], look, others, ends)
     fills = [[one for one in some if one is not None] for some in seen]
     return [
         {

@@ -25,13 +25,16 @@ RISEN: Final = 0.25
 """Of the most that lines hold: where it is reached, objects have begun. An ellipse's do 0.016 within its box."""
 
 
-def profile(image: NDArray[np.uint8], look: Look, others: NDArray[np.bool_]) -> Numbers:
+def profile(
+    image: NDArray[np.uint8], look: Look, others: NDArray[np.bool_], ends: Numbers | None = None
+) -> Numbers:
     """Of lines at each depth of a box: the sum of what they hold, and how many there are. 1 is object all along.
 
     Args:
         image: the slice ``[channels, height, width]``.
         look: of a box in which the object is told apart.
         others: bool ``[height, width]``: in another box, of whatever class.
+        ends: ``[2, 2]``: of the box before it was rounded, outwards; default: it was not.
 
     Returns:
         ``[depths, 2]``.
@@ -49,7 +52,7 @@ def profile(image: NDArray[np.uint8], look: Look, others: NDArray[np.bool_]) -> 
         lines = lines[:, (beside >= start) & (beside < stop)]
         known = np.isfinite(lines)
         held = np.where(known, lines, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
-        low, high = look.box[axis]
+        low, high = (look.box if ends is None else ends)[axis]
         for depth in ((places + 0.5 - low) / (high - low), (high - places - 0.5) / (high - low)):
             bins = np.rint((depth - DEPTHS[0]) / STEP).astype(int)
             some = (bins >= 0) & (bins < len(DEPTHS)) & (known.mean(axis=1) > 0.5)

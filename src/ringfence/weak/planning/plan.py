@@ -118,11 +118,12 @@ def make_plan(
             return NaN for finite numbers.
         patch: slices, rows and columns of patches, if volumes are asked for.
     """
-    volumes = patch is not None or not fingerprint.tight
+    asked = patch is not None
+    volumes = asked or not fingerprint.tight
     patch = patch or (_patch(fingerprint, VOXELS[device]) if volumes else None)
     choices = [
         *(_hand(fingerprint) if drawn else ()),
-        *_space(fingerprint, device, patch),
+        *_space(fingerprint, device, patch, asked),
         *_network(fingerprint, device, patch, bf16 and device == "cpu" and not volumes),
         *_barrier(fingerprint, volumes),
     ]
@@ -149,7 +150,8 @@ def _tighter(found: Fingerprint) -> list[Choice]:
     seen = [one.loose for one in found.classes if one.loose is not None and one.visible >= VISIBLE]
     loose = statistics.median(seen) if seen else 0.0
     least, most = LOOSE
-    if not least <= loose <= most:
+    side = max(one.side for one in found.classes)
+    if not least <= loose <= most or loose * side <= 0.5:  # less than a pixel's half
         return []
     return [
         Choice(
@@ -161,16 +163,15 @@ def _tighter(found: Fingerprint) -> list[Choice]:
     ]
 
 
-def _space(found: Fingerprint, device: Device, patch: Sequence[int] | None) -> list[Choice]:
+def _space(found: Fingerprint, device: Device, patch: Sequence[int] | None, asked: bool) -> list[Choice]:
     """Slices, or patches of volumes that are larger than the boxes."""
     apart = found.flatness
     known = "of unknown spacing" if apart is None else f"{apart:.1f} times as far apart as rows"
     if patch is None:
         what = "images of one slice" if found.depths[2] == 1 else f"slices ({known})"
         return [Choice("data.patch", None, f"{what}: each has boxes of its own, and they say most there")]
-    if found.tight:
-        reason = f"volumes ({known}), as asked for; boxes of slices hold in each slice of a patch"
-        return [Choice("data.patch", list(patch), reason)]
+    if asked:
+        return [Choice("data.patch", list(patch), f"volumes ({known}), as asked for")]
     longest, most = max(one.longest for one in found.classes), found.depths[2]
     filled = (
         f"; the network halves slices four times, too, and up to {most} of them are filled up to {patch[0]}"
@@ -261,7 +262,7 @@ def _edges(found: Fingerprint, volumes: bool) -> list[Choice]:
     if volumes:
         return [corners]
     if shown < VISIBLE:
-        return [corners, *_smoothing(found)]
+        return [corners, *([] if any(one.visible >= VISIBLE for one in found.classes) else _smoothing(found))]
     return [
         corners,
         Choice("constraints.edges.fading", False, "or regions would rather be less likely than leave corners out"),

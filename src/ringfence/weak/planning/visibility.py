@@ -39,8 +39,7 @@ class Look:
         box: ``[2, 2]``: first pixel and one past the last, of rows and columns.
         rows: of the image, those that are looked at.
         columns: likewise.
-        inside: bool ``[rows, columns]``: in the box, and in none of another class.
-        ring: bool, likewise: in no box.
+        ring: bool ``[rows, columns]``: in no box.
         fill: what the object fills of the rows and columns that it meets; None if it is not told apart.
         mean: by how much the object is brighter than its surroundings, in each channel.
         spread: the deviation of these.
@@ -50,19 +49,10 @@ class Look:
     box: NDArray[np.int64]
     rows: slice
     columns: slice
-    inside: NDArray[np.bool_]
     ring: NDArray[np.bool_]
     fill: float | None
     mean: Numbers
     spread: Numbers
-
-
-def told_apart(
-    image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: NDArray[np.bool_]
-) -> Iterator[tuple[int, float | None]]:
-    """The class of each box that can be looked at, and what its object fills of it; None: it is not told apart."""
-    for look in looks(image, boxes, tight):
-        yield look.number, look.fill
 
 
 def looks(image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: NDArray[np.bool_]) -> Iterator[Look]:
@@ -93,7 +83,7 @@ def looks(image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: NDArray[np.
                     mean = (values[:, inside] * likely).sum(axis=1) / max(float(likely.sum()), 1e-9)
                     spread = np.maximum(values[:, ring].std(axis=1), 1e-3)
                     fill = _fill(deviations, likely, inside)
-                    yield Look(number, box, rows, columns, inside, ring, fill, mean, spread)
+                    yield Look(number, box, rows, columns, ring, fill, mean, spread)
 
 
 def _fill(deviations: float, likely: Numbers, inside: NDArray[np.bool_]) -> float | None:

@@ -57,9 +57,8 @@ def box_task(
     between = left_out(boxes or (), data.gap)
     if boxes is not None:
         boxes = [*boxes, *between]
-    odd = check_labels(boxes, constraints.values(), prepared, tight=data.margin == 0)
-    if boxes is not None:
-        boxes = tightened(boxes, data.tighten)
+    odd = check_labels(boxes, constraints.values(), prepared, tight=data.margin == 0, tighten=data.tighten)
+    boxes = None if boxes is None else tightened(boxes, data.tighten)
     judges = prepared.of("validation") or cases
     total = len(cases) + len(judges)
     reader = Reader(prepared, constraints, boxes, data.margin, data.smallest_part, lambda: each(total), streamed)

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from ringfence.options import inside
 from ringfence.weak.annotations import BoxAnnotation
 from ringfence.weak.annotations.contradictions import check_agreement
 from ringfence.weak.annotations.coverage import in_one_case_alone
 from ringfence.weak.annotations.mirrored import look_for_mirrored
 from ringfence.weak.annotations.problems import Problems
+from ringfence.weak.annotations.tightening import tightened
 from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.scribbles import Scribbles
 from ringfence.weak.constraints.size import Size
@@ -24,6 +26,7 @@ def check_labels(
     prepared: PreparedSet,
     *,
     tight: bool = True,
+    tighten: float = 0.0,
 ) -> tuple[str, ...]:
     """Refuse labels that contradict each other or the masks; lines about what looks odd, but may be right.
 
@@ -32,7 +35,9 @@ def check_labels(
         constraints: with their files read.
         prepared: the set that all are for.
         tight: whether boxes are meant to touch their objects.
+        tighten: by how much they will be made smaller (``tightened``): what is left of them must agree, too.
     """
+    smaller = tightened(boxes or (), tighten)
     if boxes is not None and not tight:
         boxes = [replace(one, tight=False) for one in boxes]
     constraints = list(constraints)
@@ -41,6 +46,10 @@ def check_labels(
     check_agreement((boxes, sizes, scribbles), prepared)
     if boxes is None:
         return ()
+    if tighten:
+        with inside(f"with boxes made smaller (data.tighten {tighten}; 0 leaves them as they are): "):
+            smaller = [replace(one, tight=one.tight and tight) for one in smaller]
+            check_agreement((smaller, sizes, scribbles), prepared)
     verdict = look_for_mirrored(boxes, prepared)
     problems = Problems(
         f"boxes for {prepared.path} are not where their objects are; rows and columns count as stored"

@@ -50,6 +50,11 @@ class BoxDataSettings:
             whole_number("margin", self.margin, 0)
             if not 0.0 <= fraction("tighten", self.tighten) < 0.5:
                 raise ValueError(f"tighten is below 0.5, or nothing would be left of a box; got {self.tighten}")
+            if self.tighten and self.boxes is None:
+                raise ValueError(
+                    f"tighten is {self.tighten}, and there is no file of boxes (data.boxes): those around masks "
+                    "are tight"
+                )
             whole_number("smallest_part", self.smallest_part)
             whole_number("gap", self.gap, 0)
             whole_number("workers", self.workers, 0)

@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,8 @@ from ringfence.files import WriteFailed, write_text
 from ringfence.folders import content, locked
 from ringfence.hints import one_line
 from ringfence.weak.ranks.world import from_all, is_first, ranks
+from ringfence.weak.tasks.settings import BoxDataSettings
+from ringfence.weak.training.settings import TrainingSettings
 
 CONFIG: Final = "config.yaml"
 ENVIRONMENT: Final = "environment.json"
@@ -266,9 +268,18 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
     different = [key for key in sorted(before) if before[key] != now.get(key) and key not in may_differ]
     if any(key.startswith(CONSTRAINTS) for key in before):  # one that is new would be another training
         different += sorted(key for key in now if key.startswith(CONSTRAINTS) and key not in before)
+    unsaid = _defaults()
+    different += sorted(key for key in now.keys() & unsaid - before.keys() if now[key] != unsaid[key])
     if different:
-        lines = "\n".join(f"  {key}: was {before.get(key)}, now {now.get(key)}" for key in different)
+        lines = "\n".join(
+            f"  {key}: was {before.get(key, unsaid.get(key))}, now {now.get(key)}" for key in different
+        )
         raise ValueError(f"--resume goes on with the run in {path} as it was begun, but this differs:\n{lines}")
+
+
+def _defaults() -> dict[str, Any]:
+    """Of settings that a run may have been begun without, because there were none."""
+    return flat({"data": asdict(BoxDataSettings()), "training": asdict(TrainingSettings())})
 
 
 def _check_complete(path: Path, begun: Mapping[str, Any], config: Mapping[str, Any]) -> None:
