@@ -5,7 +5,7 @@
     ringfence prepare folder downloads/organs prepared/organs-56 --size 56 56
     python benchmarks/looseness.py organs organs-56:organs --out results/plan/looseness
 
-For each name there are images and masks under downloads/ (there by another name, after a colon) and the prepared set
+For each name there are images and masks under downloads/ (after a colon, by another name) and the prepared set
 under prepared/. Boxes are drawn anew around the masks as in drawn_boxes.py, and no mask is looked at otherwise.
 Nothing is trained.
 """

@@ -14,7 +14,8 @@ from typing import Any
 
 from ringfence.environment import commit, environment
 from ringfence.weak.planning.fingerprint import read_fingerprint
-from ringfence.weak.planning.plan import FILLED, VISIBLE
+from ringfence.weak.planning.remarks import FILLED
+from ringfence.weak.planning.visibility import VISIBLE
 from ringfence.weak.prepared.prepared_set import read_prepared
 
 

@@ -15,8 +15,10 @@ from ringfence.documents import parse_yaml, read_yaml
 from ringfence.weak.experiments.planned import as_yaml, plan, planned
 from ringfence.weak.experiments.presets import from_file
 from ringfence.weak.experiments.settings import TrainSettings
+from ringfence.weak.planning.choice import Device
+from ringfence.weak.planning.computing import HALVINGS, VOXELS
 from ringfence.weak.planning.fingerprint import ClassFacts, Fingerprint
-from ringfence.weak.planning.plan import HALVINGS, VOXELS, Device, make_plan
+from ringfence.weak.planning.plan import make_plan
 from ringfence.weak.tasks.settings import BoxDataSettings
 
 

@@ -10,8 +10,9 @@ from typing import Any, Final
 from ringfence.weak.annotations import left_out, read_boxes
 from ringfence.weak.experiments.presets import from_preset
 from ringfence.weak.experiments.settings import TrainSettings
+from ringfence.weak.planning.choice import Choice, Device
 from ringfence.weak.planning.fingerprint import read_fingerprint
-from ringfence.weak.planning.plan import Choice, Device, Plan, make_plan
+from ringfence.weak.planning.plan import Plan, make_plan
 from ringfence.weak.tasks.boxes import prepared_of
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.training.accelerator import choose_accelerator, multiplies_bf16

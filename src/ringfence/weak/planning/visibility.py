@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from ringfence.weak.constraints.edges import blurred
 
 Numbers = NDArray[np.float64]
+VISIBLE: Final = 0.2
+"""Of the boxes of a class, in which the object is told from its surroundings by brightness: enough to go by."""
 APART: Final = 2.0
 """Deviations between the means of an object and of its surroundings, from which on they are told apart."""
 AROUND: Final = 0.5

@@ -1,0 +1,106 @@
+"""What is trained, and how long: slices or patches of volumes, the network, batches and steps, for a device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from ringfence.weak.planning.choice import Choice, Device
+from ringfence.weak.planning.fingerprint import Fingerprint
+from ringfence.weak.training.settings import TrainingSettings
+
+HALVINGS: Final = 16
+"""The network halves a side four times."""
+RATES: Final = {32: 5e-4, 16: 1e-3, 8: 2e-3}
+"""Learning rates by the network's width: those that the presets were found with."""
+LARGE: Final = 128 * 128
+"""Pixels of a slice, beyond which a CPU has half as many of them in a batch."""
+STEPS: Final = {"cuda": 5600, "cpu": 800}
+"""Of a training on slices; a CPU takes 400 for each class, if that is more: classes are found one after another."""
+PIXELS: Final = STEPS["cpu"] * 8 * 256 * 256
+"""That a CPU goes over in minutes: smaller slices are seen more often."""
+MANY: Final = 2800
+"""Steps of a CPU on the smallest slices."""
+OF_VOLUMES: Final = 2800
+"""Steps of a GPU on volumes, each of which has as many voxels as dozens of slices."""
+FASTER: Final = 1.6
+"""Times as many steps a CPU takes in bfloat16, if it multiplies that by itself (results/speed/bf16_cpu.md)."""
+VOXELS: Final = {"cuda": 128**3, "cpu": 32 * 64 * 64}
+"""Of a patch, at most."""
+
+
+def space_choices(found: Fingerprint, device: Device, patch: Sequence[int] | None, asked: bool) -> list[Choice]:
+    """Slices, or patches of volumes that are larger than the boxes."""
+    apart = found.flatness
+    known = "of unknown spacing" if apart is None else f"{apart:.1f} times as far apart as rows"
+    if patch is None:
+        what = "images of one slice" if found.depths[2] == 1 else f"slices ({known})"
+        return [Choice("data.patch", None, f"{what}: each has boxes of its own, and they say most there")]
+    if asked:
+        return [Choice("data.patch", list(patch), f"volumes ({known}), as asked for")]
+    longest, most = max(one.longest for one in found.classes), found.depths[2]
+    filled = (
+        f"; the network halves slices four times, too, and up to {most} of them are filled up to {patch[0]}"
+        if most < patch[0]
+        else ""
+    )
+    return [
+        Choice(
+            "data.patch",
+            list(patch),
+            f"volumes ({known}): boxes are in 3-D, and speak of whole objects alone; a patch is larger than "
+            f"nine of ten boxes ({longest:.0f} pixels) as far as {VOXELS[device]:,} voxels allow, and where they "
+            f"do not, about as long along slices as along rows, in {'voxels' if apart is None else 'millimetres'}"
+            f"{filled}",
+        )
+    ]
+
+
+def network_choices(found: Fingerprint, device: Device, patch: Sequence[int] | None, faster: bool) -> list[Choice]:
+    """The network, its rate, batches and steps: as much as a device does in minutes."""
+    volumes, pixels = patch is not None, math.prod(found.size if patch is None else patch)
+    width = 32 if device == "cuda" else 8 if volumes else 16
+    features = [width, width, 2 * width, 4 * width, 8 * width, width]
+    arguments = {"features": features, "act": "relu", "norm": "batch", "upsample": "nontrainable"}
+    where = "a GPU" if device == "cuda" else "a CPU"
+    batch = 2 if volumes else 8 if device == "cpu" and pixels > LARGE else 16
+    steps = OF_VOLUMES if device == "cuda" and volumes else STEPS[device]
+    if device == "cpu":
+        seen = min(MANY, round(PIXELS / (batch * pixels), -2))
+        steps = int(max(steps, seen, 400 * len(found.classes)))
+        steps = int(round(FASTER * steps, -2)) if faster else steps
+    samples = found.cases if volumes else found.slices
+    epochs = TrainingSettings(None, steps, batch).lasting(samples).length
+    return [
+        Choice("network.class_path", "monai.networks.nets.BasicUNet", "halves four times: sees 140 pixels around"),
+        Choice("network.init_args", arguments, f"as wide as {where} trains in minutes"),
+        Choice("training.lr", RATES[width], "the narrower the network, the larger"),
+        Choice(
+            "training.batch_size",
+            batch,
+            "volumes: as little as batch norms can do with" if volumes else "slices, as many as train in minutes",
+        ),
+        *([Choice("training.precision", "bf16", "this processor multiplies bfloat16 by itself")] if faster else []),
+        Choice("training.steps", steps, f"about {epochs} epochs of {samples} samples"),
+        Choice("training.epochs", None, "as many as the steps take"),
+    ]
+
+
+def patch_of(found: Fingerprint, most: int) -> list[int]:
+    """Whole boxes and more, in all slices; what is too much is taken from the side that is longest in space."""
+    longest = max(one.longest for one in found.classes)
+    sides = [
+        whole_halvings(found.depths[2]),
+        *(min(whole_halvings(side), whole_halvings(1.5 * longest)) for side in found.size),
+    ]
+    steps = found.spacing or (1.0, 1.0, 1.0)
+    while math.prod(sides) > most and max(sides) > HALVINGS:
+        lengths = [side * step if side > HALVINGS else 0.0 for side, step in zip(sides, steps, strict=True)]
+        sides[lengths.index(max(lengths))] -= HALVINGS
+    return sides
+
+
+def whole_halvings(length: float) -> int:
+    """The next length that the network can halve four times."""
+    return max(1, math.ceil(length / HALVINGS)) * HALVINGS
