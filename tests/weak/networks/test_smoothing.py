@@ -22,6 +22,7 @@ from ringfence.weak.inference.model_file import read_model
 from ringfence.weak.inference.predictor import Predictor
 from ringfence.weak.networks.build import Tempered
 from ringfence.weak.networks.smoothing import smoothed
+from ringfence.weak.training.fit import make_module
 from ringfence.weak.training.flip_averaging import flip_averaged, flip_mean
 from ringfence.weak.training.module import WeakSegmentation
 
@@ -118,6 +119,15 @@ def test_masks_know_outlines_and_are_not_smoothed(tmp_path: Path) -> None:
     asked = settings(make_prepared(tmp_path / "set").path, method="full_supervision")
     train(asked, tmp_path / "run", console=Console(quiet=True))
     assert read_model(tmp_path / "run/model.safetensors", "torch.nn.Conv2d")[1].smoothing == 0.0
+
+
+def test_nor_are_those_who_learn_from_a_teacher(tmp_path: Path) -> None:
+    asked = settings(make_prepared(tmp_path / "set").path)
+    task = box_task(asked.data, asked.constraints)
+    pupil = replace(task, train={**task.train, "unsure": torch.zeros(task.count, 1, 24, 20, dtype=torch.bool)})
+    assert pupil.taught
+    found = [make_module(asked, one, "log_barrier", 0).smoothing for one in (task, pupil)]
+    assert found == [1.5, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,21 @@ def test_boxes_that_were_rounded_outwards_are_not_too_wide(tmp_path: Path) -> No
     assert one.loose == pytest.approx(0.01, abs=0.015)
 
 
+def test_a_bright_neighbour_is_not_what_surroundings_are_like(tmp_path: Path) -> None:
+    """Three pixels beside each object, and in a box of its own: lines that meet it say nothing."""
+    prepared = make_prepared(tmp_path / "set", cases=9, shape=(6, 48, 64), classes=2)
+    random = np.random.default_rng(0)
+    for case in prepared.cases:
+        labels = np.zeros((6, 48, 64), np.uint8)
+        labels[:, 14:34, 10:30], labels[:, 14:34, 33:53] = 1, 2
+        image = 60.0 + np.array([0.0, 40.0, 120.0])[labels] + random.normal(0.0, 8.0, labels.shape)
+        np.savez(prepared.path / case.file, image=image[:, None].clip(0, 255).astype(np.uint8), mask=labels)
+    prepared = described_anew(prepared)
+    found = read_fingerprint(prepared, loose_boxes(prepared, 0.0)).classes[0]
+    assert found.visible == 1.0
+    assert found.loose == pytest.approx(-0.03, abs=0.01)  # of squares, lines are full at once
+
+
 def test_few_boxes_do_not_say_how_wide_they_are_drawn(tmp_path: Path) -> None:
     prepared = make_prepared(tmp_path / "set", cases=2, shape=(6, 40, 40))
     assert read_fingerprint(prepared, loose_boxes(prepared, 0.1)).classes[0].loose is None
