@@ -303,6 +303,19 @@ def test_boxes_that_are_seen_to_be_too_wide_are_made_smaller(
     assert "data.tighten" not in make_plan(found, "cpu").changes  # around masks they are as tight as can be
 
 
+@pytest.mark.parametrize(
+    ("loose", "visible", "tight", "drawn", "said"),
+    [(None, 0.0, 9, True, 1), (0.0, 0.5, 9, True, 0), (None, 0.0, 9, False, 0), (None, 0.0, 0, True, 0)],
+)
+def test_where_nobody_sees_how_boxes_are_drawn_a_plan_says_so(
+    loose: float | None, visible: float, tight: int, drawn: bool, said: int
+) -> None:
+    found = fingerprint(visible=visible, tight=tight)
+    found = replace(found, classes=(replace(found.classes[0], loose=loose),))
+    remarks = make_plan(found, "cpu", drawn=drawn).remarks
+    assert sum("--data.tighten 0.05 takes 5% of their sides off" in one for one in remarks) == said
+
+
 def test_less_than_half_a_pixel_is_not_worth_a_word() -> None:
     for side, said in ((9.0, False), (11.0, True)):
         found = fingerprint(side, visible=0.5)

@@ -30,9 +30,24 @@ def hand_choices(found: Fingerprint) -> list[Choice]:
     ]
 
 
+def hand_remarks(found: Fingerprint) -> list[str]:
+    """Where nobody sees how boxes were drawn."""
+    if _seen(found) or not found.tight:
+        return []
+    return [
+        "objects hardly show, so that nobody sees whether boxes are drawn too wide. If yours are, say by how much: "
+        f"--data.tighten {ERROR:g} takes {ERROR:.0%} of their sides off at either end"
+    ]
+
+
+def _seen(found: Fingerprint) -> list[float]:
+    """How much too wide boxes of each class are, where enough of its objects show."""
+    return [one.loose for one in found.classes if one.loose is not None and one.visible >= VISIBLE]
+
+
 def _tighter(found: Fingerprint) -> list[Choice]:
     """Of boxes that are drawn too wide, where that is seen: one hand draws all classes."""
-    seen = [one.loose for one in found.classes if one.loose is not None and one.visible >= VISIBLE]
+    seen = _seen(found)
     loose = statistics.median(seen) if seen else 0.0
     least, most = LOOSE
     side = max(one.side for one in found.classes)

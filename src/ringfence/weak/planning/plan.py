@@ -11,7 +11,7 @@ from ringfence.weak.planning.barrier import barrier_choices
 from ringfence.weak.planning.choice import Choice, Device
 from ringfence.weak.planning.computing import VOXELS, network_choices, patch_of, space_choices
 from ringfence.weak.planning.fingerprint import ClassFacts, Fingerprint
-from ringfence.weak.planning.hand import hand_choices
+from ringfence.weak.planning.hand import hand_choices, hand_remarks
 from ringfence.weak.planning.remarks import cpu_remarks, set_remarks
 
 
@@ -67,7 +67,11 @@ def make_plan(
         *network_choices(fingerprint, device, patch, bf16 and device == "cpu" and not volumes),
         *barrier_choices(fingerprint, volumes),
     ]
-    remarks = [*set_remarks(fingerprint), *(cpu_remarks(fingerprint) if device == "cpu" and not volumes else ())]
+    remarks = [
+        *set_remarks(fingerprint),
+        *(hand_remarks(fingerprint) if drawn else ()),
+        *(cpu_remarks(fingerprint) if device == "cpu" and not volumes else ()),
+    ]
     return Plan(fingerprint, tuple(choices), tuple(remarks))
 
 
