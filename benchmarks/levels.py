@@ -10,7 +10,6 @@ for Dice, and for nothing else. "Chosen" is what calibration (docs/boxes.md) mak
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ringfence import weak
-from ringfence.environment import commit, environment
-from ringfence.weak.inference.model_file import read_model
+from looking import about, look_at, opened
 from ringfence.weak.training.calibration import KNOWN, LEVELS, agreements_at, best_levels, some_with_boxes
 from ringfence.weak.training.flip_averaging import flip_averaged
 from ringfence.weak.training.measures import Dice
@@ -36,28 +33,13 @@ def main() -> None:
     parser.add_argument("--by", choices=("absent", "edges"), default="absent", help="what trainings differ in")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    record: dict[str, Any] = {
-        "command": f"python benchmarks/levels.py {' '.join(map(str, options.runs))} --by {options.by}",
-        "by": options.by,
-        "seed": [],
-        "environment": environment() | {"commit": commit()},
-        "runs": [],
-    }
-    for run in options.runs:
-        found = looked_at(run)
-        record["seed"] = sorted({*record["seed"], found["seed"]})
-        record["runs"].append(found)
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
+    command = f"python benchmarks/levels.py {' '.join(map(str, options.runs))} --by {options.by}"
+    look_at(options.runs, looked_at, as_markdown, command, options.out, by=options.by)
 
 
 def looked_at(run: Path) -> dict[str, Any]:
     """Of one training: Dice and agreement at each level of all classes, and with the levels that are chosen."""
-    settings = weak.from_file(weak.TrainSettings, run / "config.yaml")
-    task = weak.box_task(settings.data, settings.constraints)
-    network, card = read_model(run / "model.safetensors")
-    network.level([0.0] * len(task.classes))
+    settings, task, network, card = opened(run)
     some = some_with_boxes(task.train)
     agreement = agreements_at(
         logits_of(network, task.train["image"][some], card.smoothing),
@@ -73,18 +55,13 @@ def looked_at(run: Path) -> dict[str, Any]:
         return float(metric.compute()["dice"])
 
     return {
-        "run": run.name,
-        "set": Path(str(settings.data.prepared)).name,
-        "fold": settings.data.fold,
-        "method": settings.method,
+        **about(run, settings),
         "most_odds": getattr(settings.method_settings["log_barrier"], "most_odds", {}),
         "absent": "absent" in settings.constraints,
         "early": getattr(settings.method_settings["log_barrier"], "early", {}),
         "edges": (settings.constraints.get("edges") or {}).get("strength"),
         "fading": (settings.constraints.get("edges") or {}).get("fading", True),
         "steps": settings.training.steps,
-        "seed": settings.seed,
-        "trained_at": json.loads((run / "environment.json").read_text(encoding="utf-8")).get("commit"),
         "odds": [math.exp(-level) for level in LEVELS],
         "dice": [dice([level] * len(levels)) for level in LEVELS],
         "agreement": [float((one[:, 1] / one[:, 0]).nanmean()) for one in agreement],

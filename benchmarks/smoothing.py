@@ -10,7 +10,6 @@ used for Dice, and for nothing else; nothing of them was trained on.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,7 @@ from typing import Any
 import torch
 
 from levels import logits_of
-from ringfence import weak
-from ringfence.environment import commit, environment
-from ringfence.weak.inference.model_file import read_model
+from looking import about, look_at, opened
 from ringfence.weak.training.measures import Dice
 
 WIDTHS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
@@ -32,28 +29,13 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+", help="folders of trainings on slices, with a fold held out")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    record: dict[str, Any] = {
-        "command": f"python benchmarks/smoothing.py {' '.join(map(str, options.runs))}",
-        "seed": [],
-        "environment": environment() | {"commit": commit()},
-        "runs": [],
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    for run in options.runs:
-        found = looked_at(run)
-        print(json.dumps(found), flush=True)
-        record["seed"] = sorted({*record["seed"], found["seed"]})
-        record["runs"].append(found)
-        options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
+    command = f"python benchmarks/smoothing.py {' '.join(map(str, options.runs))}"
+    look_at(options.runs, looked_at, as_markdown, command, options.out)
 
 
 def looked_at(run: Path) -> dict[str, Any]:
     """Of one training: Dice by how smooth answers are."""
-    settings = weak.from_file(weak.TrainSettings, run / "config.yaml")
-    task = weak.box_task(settings.data, settings.constraints)
-    network, card = read_model(run / "model.safetensors")
-    network.level([0.0] * len(task.classes))
+    settings, task, network, card = opened(run)
     levels = torch.tensor([0.0, *(card.levels or [0.0] * len(task.classes))]).view(1, -1, 1, 1)
     width = settings.constraints["strips"]["width"]
     width = min(width.values()) if isinstance(width, Mapping) else width
@@ -66,13 +48,8 @@ def looked_at(run: Path) -> dict[str, Any]:
         return float(metric.compute()["dice"])
 
     return {
-        "run": run.name,
-        "set": Path(str(settings.data.prepared)).name,
-        "fold": settings.data.fold,
-        "method": settings.method,
+        **about(run, settings),
         "width": width,
-        "seed": settings.seed,
-        "trained_at": json.loads((run / "environment.json").read_text(encoding="utf-8")).get("commit"),
         "dice": [dice(times * width) for times in WIDTHS],
     }
 

@@ -1,8 +1,9 @@
-"""benchmarks/levels.py: what it says of a training is what the training said, and its table is its record's."""
+"""benchmarks/levels.py and its like: what they say of a training is what it said, and tables are their records'."""
 
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import math
 from pathlib import Path
@@ -61,9 +62,44 @@ def test_the_table_is_its_records(name: str, levels: ModuleType) -> None:
     assert levels.as_markdown(record) == (ROOT / f"results/plan/{name}.md").read_text(encoding="utf-8")
 
 
-def test_what_is_seen_of_objects_is_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["visible", "looseness", "smoothing"])
+def test_what_is_seen_is_its_record(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    import visible
+    script = importlib.import_module(name)
+    record = json.loads((ROOT / f"results/plan/{name}.json").read_text(encoding="utf-8"))
+    assert script.as_markdown(record) == (ROOT / f"results/plan/{name}.md").read_text(encoding="utf-8")
 
-    record = json.loads((ROOT / "results/plan/visible.json").read_text(encoding="utf-8"))
-    assert visible.as_markdown(record) == (ROOT / "results/plan/visible.md").read_text(encoding="utf-8")
+
+@pytest.mark.parametrize(("method", "times", "rate"), [("full_supervision", 0.0, 0.1), ("log_barrier", 0.5, 3e-2)])
+def test_as_smooth_as_it_was_judged_it_is_what_the_training_measured(
+    method: str, times: float, rate: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Masks are not smoothed, boxes by half a strip, and with the levels that they chose; else it is another Dice."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    smoothing = importlib.import_module("smoothing")
+    make_prepared(tmp_path / "set", cases=6)
+    asked = from_preset(TrainSettings, "boxes-small").changed(
+        {
+            "method": method,
+            "data.prepared": str(tmp_path / "set"),
+            "data.folds": 3,
+            "network.class_path": "torch.nn.Conv2d",
+            "network.init_args": {"kernel_size": 5, "padding": 2},
+            "constraints.strips.width": 4,
+            "training.epochs": 12,
+            "training.lr": rate,
+            "training.device": "cpu",
+            "training.calibrate": True,
+            "training.smoothing": 2.0,
+        }
+    )
+    train(asked, tmp_path / "run", progress=False)
+    with (tmp_path / "run" / "metrics.csv").open() as lines:
+        last = list(csv.DictReader(lines))[-1]
+    found = smoothing.looked_at(tmp_path / "run")
+    by_width = dict(zip(smoothing.WIDTHS, found["dice"], strict=True))
+    assert (found["width"], found["method"]) == (4, method)
+    assert by_width[times] == pytest.approx(float(last["dice"]), abs=1e-5)
+    assert abs(by_width[times] - by_width[0.5 - times]) > 1e-3  # smoothed or not matters
+    if method == "full_supervision":
+        assert by_width[0.0] > 0.8

@@ -219,6 +219,8 @@ def test_the_command_prints_writes_and_does_not_overwrite(
     said = capsys.readouterr().out
     assert "data.patch: [16, 16, 32]" in said
     assert said.endswith(f"next: ringfence train --data.prepared {prepared} --data.patch 16 16 32\n")
+    assert main(["plan", str(prepared), "--patch", "999", "16", "16"]) == 2  # as training would refuse it
+    assert "data.patch is slices, rows and columns of a patch, at most" in capsys.readouterr().err
 
 
 def test_training_goes_by_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from ringfence.weak.experiments.settings import TrainSettings
 from ringfence.weak.planning.choice import Choice, Device
 from ringfence.weak.planning.fingerprint import read_fingerprint
 from ringfence.weak.planning.plan import Plan, make_plan
-from ringfence.weak.tasks.boxes import prepared_of
+from ringfence.weak.tasks.boxes import checked_patch, prepared_of
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.training.accelerator import choose_accelerator, multiplies_bf16
 from ringfence.weak.training.settings import TrainingSettings
@@ -35,6 +35,7 @@ def plan(data: BoxDataSettings | str | Path, device: str = "auto", precision: st
     if not isinstance(data, BoxDataSettings):
         data = BoxDataSettings(prepared=str(data))
     prepared = prepared_of(data)
+    checked_patch(data.patch, prepared)
     boxes = None
     if data.boxes is not None:
         boxes = read_boxes(data.boxes, prepared)
