@@ -19,9 +19,11 @@ import torch
 from torch import Tensor
 
 from looking import about, look_at, opened
+from ringfence.weak.inference.card import ModelCard
 from ringfence.weak.training.calibration import KNOWN, LEVELS, agreements_at, best_levels, some_with_boxes
-from ringfence.weak.training.flip_averaging import flip_averaged
 from ringfence.weak.training.measures import Dice
+from ringfence.weak.training.settings import flip_axes
+from ringfence.weak.training.views import view_averaged, views_of
 
 BATCH = 25
 
@@ -42,12 +44,12 @@ def looked_at(run: Path) -> dict[str, Any]:
     settings, task, network, card = opened(run)
     some = some_with_boxes(task.train)
     agreement = agreements_at(
-        logits_of(network, task.train["image"][some], card.smoothing),
+        logits_of(network, task.train["image"][some], card),
         {name: task.train[name][some] for name in KNOWN},
     )
     levels = best_levels(agreement)
 
-    logits = logits_of(network, task.validation["image"], card.smoothing)
+    logits = logits_of(network, task.validation["image"], card)
 
     def dice(levels: Sequence[float]) -> float:
         metric = Dice()
@@ -105,11 +107,11 @@ def title(one: dict[str, Any], by: str) -> str:
 
 
 @torch.no_grad()
-def logits_of(network: torch.nn.Module, images: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Averaged over flips and smoothed, as validation has them."""
+def logits_of(network: torch.nn.Module, images: Tensor, card: ModelCard) -> Tensor:
+    """Averaged over views, as validation has them; each slice by itself."""
     network.eval()
-    each = [flip_averaged(network, some / 255.0, (3,), None, smoothing) for some in images.split(BATCH)]
-    mean = torch.cat(each)
+    views = views_of(flip_axes(card.flips), card.turns)
+    mean = torch.cat([view_averaged(network, some / 255.0, views) for some in images.split(BATCH)])
     return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
 
 

@@ -30,10 +30,11 @@ from ringfence import Monitor, weak
 from ringfence.environment import commit, environment
 from ringfence.segmentation import Region
 from ringfence.weak.inference.model_file import read_model
+from ringfence.weak.networks.neighbours import neighbours_averaged
 from ringfence.weak.tasks.task import tolerances
 from ringfence.weak.training.box_agreement import agreements
-from ringfence.weak.training.flip_averaging import flip_averaged
 from ringfence.weak.training.settings import flip_axes
+from ringfence.weak.training.views import view_averaged, views_of
 from ringfence.weak.volumes import read_volume
 
 SEEDS = (0, 1)
@@ -222,7 +223,9 @@ def by_boxes(settings: weak.TrainSettings, model: weak.Model) -> dict[str, dict[
             for key, one in task.validation.items()
         }
         images = batch["image"].float() / 255.0
-        mean = flip_averaged(network, images, flip_axes(model.card.flips), levels, model.card.smoothing)
+        views = views_of(flip_axes(model.card.flips), model.card.turns)
+        mean = view_averaged(network, images, views, levels)
+        mean = torch.cat(list(neighbours_averaged([mean], model.card.neighbours)))
         logits = mean.clamp(min=1e-30).log()
         monitor = Monitor(tolerances(task.constraints) or 0.0)
         monitor.update(index=None, **task.measure("pixels")(Region(logits, boxes=batch["box"]), batch))

@@ -19,7 +19,7 @@ from children import python
 from ringfence.weak.inference import allocator
 from ringfence.weak.inference.folding import folded
 from ringfence.weak.inference.lanes import Lanes
-from ringfence.weak.training.flip_averaging import flip_averaged
+from ringfence.weak.training.views import view_averaged, views_of
 
 
 def lively(network: nn.Module, seed: int = 0) -> nn.Module:
@@ -106,16 +106,20 @@ def test_a_folded_convolution_is_the_two_after_each_other(
         torch.testing.assert_close(other[0](images).double(), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("axes", [(), (3,), (2, 3)])
-def test_the_answer_is_the_same_to_the_last_bit_on_any_number_of_cores(axes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("axes", "turns"), [((), ()), ((3,), ()), ((2, 3), ()), ((), (10.0,)), ((3,), (-20.0, 20.0))]
+)
+def test_the_answer_is_the_same_to_the_last_bit_on_any_number_of_cores(
+    axes: tuple[int, ...], turns: tuple[float, ...]
+) -> None:
     network, images = unet(), torch.rand(5, 1, 32, 32)
-    threads = torch.get_num_threads()
-    answers = [Lanes(network, count)(images, axes) for count in (1, 2, 3)]
+    threads, views = torch.get_num_threads(), views_of(axes, turns)
+    answers = [Lanes(network, count)(images, views) for count in (1, 2, 3)]
     assert torch.get_num_threads() == threads
     with torch.no_grad():
-        torch.testing.assert_close(answers[0], flip_averaged(network, images, axes), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(answers[0], view_averaged(network, images, views), rtol=1e-5, atol=1e-6)
     assert all(torch.equal(answers[0], one) for one in answers[1:])
-    alone = torch.cat([Lanes(network, 2)(one, axes) for one in images.split(2)])
+    alone = torch.cat([Lanes(network, 2)(one, views) for one in images.split(2)])
     assert torch.equal(answers[0], alone)
 
 
@@ -138,7 +142,7 @@ def test_each_core_has_a_network_of_its_own_and_one_thread() -> None:
     lanes = Lanes(Remembers(), 3)
     images = torch.rand(9, 1, 4, 4)
     expected = torch.cat([images, -images], dim=1).softmax(dim=1)
-    torch.testing.assert_close(lanes(images, ()), expected)
+    torch.testing.assert_close(lanes(images, views_of(())), expected)
     assert {threads for one in lanes.networks for _, threads in one.seen} == {1}
     assert len({id(one.scale) for one in lanes.networks}) == 1
 
@@ -147,6 +151,7 @@ def test_a_lane_is_one_thread_where_torch_has_several() -> None:
     """In a fresh process: here, torch has one."""
     code = (
         "import torch\nfrom torch import nn\nfrom ringfence.weak.inference.lanes import Lanes, leave_cores\n"
+        "from ringfence.weak.training.views import views_of\n"
         "counts = []\n"
         "class Counts(nn.Module):\n"
         "    def forward(self, images):\n"
@@ -154,7 +159,8 @@ def test_a_lane_is_one_thread_where_torch_has_several() -> None:
         "        counts.append(torch.get_num_threads())\n"
         "        return torch.cat([images, -images], dim=1)\n"
         "torch.set_num_threads(3)\n"
-        "Lanes(Counts(), 2)(torch.zeros(9, 1, 300, 300), (3,), lambda some: counts.append(torch.get_num_threads()))\n"
+        "look = lambda some: counts.append(torch.get_num_threads())\n"
+        "Lanes(Counts(), 2)(torch.zeros(9, 1, 300, 300), views_of((3,)), look)\n"
         "print(len(counts), set(counts), torch.get_num_threads())\n"
         "leave_cores()\nprint(torch.get_num_threads())\n"
     )
@@ -165,8 +171,8 @@ def test_a_lane_is_one_thread_where_torch_has_several() -> None:
 def test_what_is_begun_ahead_is_the_same_and_can_be_left() -> None:
     network, images = unet(), torch.rand(6, 1, 32, 32)
     lanes = Lanes(network, 2)
-    expected = lanes(images, (3,))
-    with lanes.begin(images[:4], (3,)) as first, lanes.begin(images[4:], (3,)) as second:
+    expected = lanes(images, views_of((3,)))
+    with lanes.begin(images[:4], views_of((3,))) as first, lanes.begin(images[4:], views_of((3,))) as second:
         assert torch.equal(torch.cat([first.answer(), second.answer()]), expected)
 
     asked, go_on = [], threading.Event()
@@ -178,22 +184,23 @@ def test_what_is_begun_ahead_is_the_same_and_can_be_left() -> None:
             return torch.cat([image, -image], dim=1)
 
     slow = Lanes(Waits(), 2)
-    with slow.begin(images, (3,)) as begun:
+    with slow.begin(images, views_of((3,))) as begun:
         pass
     go_on.set()
     with pytest.raises(CancelledError):
         begun.answer()
     assert len(asked) <= 2
-    assert slow(images, ()).shape == (6, 2, 32, 32)
+    assert slow(images, views_of(())).shape == (6, 2, 32, 32)
 
 
 def test_a_fork_works_on_threads_of_its_own() -> None:
     """In a fresh process: one that has threads of OpenMP must not be forked."""
     code = (
         "import os, torch\nfrom torch import nn\nfrom ringfence.weak.inference.lanes import Lanes\n"
+        "from ringfence.weak.training.views import views_of\n"
         "torch.manual_seed(0)\nlanes = Lanes(nn.Conv2d(1, 2, 1), 2)\nimages = torch.rand(3, 1, 4, 4)\n"
-        "before = lanes(images, ())\nchild = os.fork()\n"
-        "if not child:\n    os._exit(0 if torch.equal(lanes(images, ()), before) else 1)\n"
+        "before = lanes(images, views_of(()))\nchild = os.fork()\n"
+        "if not child:\n    os._exit(0 if torch.equal(lanes(images, views_of(())), before) else 1)\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
     done = python("-W", "ignore", "-c", code, OMP_NUM_THREADS="1")
@@ -202,7 +209,7 @@ def test_a_fork_works_on_threads_of_its_own() -> None:
 
 def test_an_error_is_the_network_s_own() -> None:
     with pytest.raises(RuntimeError, match="channels"):
-        Lanes(nn.Conv2d(3, 2, 1), 2)(torch.rand(4, 1, 8, 8), (3,))
+        Lanes(nn.Conv2d(3, 2, 1), 2)(torch.rand(4, 1, 8, 8), views_of((3,)))
 
 
 def test_memory_is_kept_where_the_system_can(monkeypatch: pytest.MonkeyPatch) -> None:

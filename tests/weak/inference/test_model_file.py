@@ -112,19 +112,34 @@ def test_a_model_knows_its_levels(tmp_path: Path) -> None:
     assert "levels" not in CARD.to_facts()  # an earlier version would not know the word
 
 
-def test_a_model_knows_how_smooth_it_is(tmp_path: Path) -> None:
-    card = replace(CARD, smoothing=1.5)
+def test_a_model_knows_how_it_looks_at_images(tmp_path: Path) -> None:
+    card = replace(CARD, turns=(-30.0, 30.0), neighbours=0.25)
     save_model(tmp_path / "model.safetensors", network(), card)
     assert read_model(tmp_path / "model.safetensors")[1] == card
-    assert read_model(write(tmp_path / "none.safetensors", facts()))[1].smoothing == 0.0
-    assert read_model(write(tmp_path / "whole.safetensors", facts(smoothing=2)))[1].smoothing == 2.0
-    assert "smoothing" not in CARD.to_facts()
+    found = read_model(write(tmp_path / "none.safetensors", facts()))[1]
+    assert (found.turns, found.neighbours) == ((), 0.0)
+    assert not {"turns", "neighbours"} & set(CARD.to_facts())  # an earlier version would not know the words
 
 
-@pytest.mark.parametrize("smoothing", [-0.1, 101, True, "1", [1.0], None, 1e300])
-def test_smoothing_that_is_none(smoothing: object, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"card is damaged \(smoothing is"):
-        read_model(write(tmp_path / "bad.safetensors", facts(smoothing=smoothing)))
+def test_a_model_of_the_one_version_that_smoothed_is_read(tmp_path: Path) -> None:
+    assert read_model(write(tmp_path / "smooth.safetensors", facts(smoothing=2)))[1] == CARD
+
+
+@pytest.mark.parametrize("turns", [[0.0], [181], [True], ["1"], 10.0, None, [1e300], [1.0] * 256])
+def test_turns_that_are_none(turns: object, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"card is damaged \(turns are"):
+        read_model(write(tmp_path / "bad.safetensors", facts(turns=turns)))
+
+
+@pytest.mark.parametrize("neighbours", [-0.1, 0.34, True, "1", [0.1], None, 1e300])
+def test_neighbours_that_are_none(neighbours: object, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"card is damaged \(neighbours are"):
+        read_model(write(tmp_path / "bad.safetensors", facts(neighbours=neighbours)))
+
+
+def test_volumes_have_no_neighbours(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a model of volumes, averaged over neighbouring slices"):
+        read_model(write(tmp_path / "bad.safetensors", facts(neighbours=0.2, patch=[16, 16, 16])))
 
 
 @pytest.mark.parametrize("levels", [[0.1] * 7, [True], ["0.1"], [21], [-1e300], 0.1, {"prostate": 0.1}])

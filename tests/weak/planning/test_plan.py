@@ -126,7 +126,7 @@ def test_where_all_classes_show_edges_are_strong_early(shown: tuple[float, float
     )
     volumes = make_plan(replace(found, classes=tuple(replace(one, tight=0) for one in classes)), "cpu").changes
     assert "log_barrier.early" not in volumes
-    assert "training.smoothing" not in changes | volumes  # one class shows
+    assert not {"augment.turn", "training.neighbours"} & set(volumes)  # they are for slices
 
 
 @pytest.mark.parametrize(("visible", "fill", "said"), [(0.3, 0.5, 1), (0.1, 0.5, 0), (0.3, 0.8, 0)])
@@ -250,10 +250,21 @@ def test_options_are_known_to_the_plan_and_win_over_it(tmp_path: Path, capsys: p
     assert said["log_barrier"]["unit"] == "odds"
 
 
-@pytest.mark.parametrize(("side", "sigma"), [(8.0, None), (17.0, None), (24.0, 1.0), (45.0, 2.0), (200.0, 8.5)])
-def test_what_is_found_is_smoothed_over_half_a_strip(side: float, sigma: float | None) -> None:
-    """Strips that are a pixel wide say all there is to say."""
-    assert make_plan(fingerprint(side), "cuda").changes.get("training.smoothing") == sigma
+@pytest.mark.parametrize(("alike", "share"), [((0.9,), 0.25), ((0.9, 0.3), None), ((0.0,), None)])
+def test_slices_that_are_alike_in_every_class_are_found_together(
+    alike: tuple[float, ...], share: float | None
+) -> None:
+    found = fingerprint()
+    classes = tuple(replace(found.classes[0], name=f"c{one}", alike=one) for one in alike)
+    assert make_plan(replace(found, classes=classes), "cuda").changes.get("training.neighbours") == share
+
+
+@pytest.mark.parametrize(
+    ("size", "turn"), [((64, 64), 60.0), ((64, 128), 30.0), ((128, 64), 30.0), ((80, 64), 53.0)]
+)
+def test_long_images_are_turned_less(size: tuple[int, int], turn: float) -> None:
+    """So that the ends of their middle line stay in sight."""
+    assert make_plan(replace(fingerprint(), size=size), "cuda").changes["augment.turn"] == turn
 
 
 def test_volumes_that_are_asked_for_have_a_plan_for_volumes(tmp_path: Path) -> None:

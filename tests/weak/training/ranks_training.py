@@ -163,7 +163,7 @@ def run(world: World, folder: Path) -> None:
     go("accumulated", parts)
     go("unused", network_of(asked(folder, "log_barrier"), "Unused"))
     go("calibrated", network_of(asked(folder, "log_barrier", calibrate=True), "Bright"))
-    go("augmented", replace(asked(folder, "log_barrier"), augment=AugmentSettings()))
+    go("augmented", replace(asked(folder, "log_barrier", neighbours=0.2), augment=AugmentSettings(turn=20.0)))
     found: dict[str, Any] = {"norm": normed(world), "rounded": rounded(world), "dice": dice(world)}
     if world.several:
         try:

@@ -41,8 +41,8 @@ from ringfence.weak.training.calibration import (
     best_levels,
     some_with_boxes,
 )
-from ringfence.weak.training.flip_averaging import flip_mean
 from ringfence.weak.training.module import WeakSegmentation
+from ringfence.weak.training.views import mean_of
 
 STEEP = 0.5 * math.log(2.0)
 """Of a disc's logit, by the pixel: a level for each pixel of its radius."""
@@ -207,7 +207,7 @@ def test_levels_are_those_of_the_mean(classes: int, flips: int, levels: list[flo
     mean = softmax(logits, axis=2).mean(axis=0) * np.exp(shift)[:, None]
     expected = mean / mean.sum(axis=1, keepdims=True)
     answers = [torch.tensor(one, dtype=torch.float32) + torch.tensor(shift)[:, None].float() for one in logits]
-    found = flip_mean([one.softmax(dim=1) for one in answers], torch.tensor(shift).float())
+    found = mean_of([one.softmax(dim=1) for one in answers], torch.tensor(shift).float())
     torch.testing.assert_close(found.double(), torch.tensor(expected), rtol=1e-4, atol=1e-6)
 
 

@@ -188,12 +188,13 @@ def test_whole_steps_from_graphs_and_fused_kernels_train_as_plain_launches_do(tm
     assert found[0] == pytest.approx(found[1], rel=0.03, abs=0.03)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 1.5])
-def test_recorded_answers_have_the_levels_of_the_moment(tmp_path: Path, smoothing: float) -> None:
-    """Recorded before there were any: the last epoch's Dice is that of the model, whose levels are the mean's."""
+@pytest.mark.parametrize(("turn", "neighbours"), [(0.0, 0.0), (40.0, 0.25)])
+def test_recorded_answers_are_those_of_the_moment(tmp_path: Path, turn: float, neighbours: float) -> None:
+    """Recorded before there were levels and turns: the last epoch's Dice is that of the model, which has both."""
     make_prepared(tmp_path / "set", cases=5, shape=(8, 32, 32))
     changes = {"data.prepared": str(tmp_path / "set"), "training.epochs": 13, "training.precision": "32"}
-    changes |= {"training.device": "cuda", "training.calibrate": True, "training.smoothing": smoothing}
+    changes |= {"training.device": "cuda", "training.calibrate": True}
+    changes |= {"augment.turn": turn, "training.neighbours": neighbours}
     asked = from_preset(TrainSettings, "boxes-small", changes)
     train(asked, tmp_path / "run", console=Console(quiet=True))
     with (tmp_path / "run" / "metrics.csv").open() as lines:
@@ -201,7 +202,7 @@ def test_recorded_answers_have_the_levels_of_the_moment(tmp_path: Path, smoothin
     network, card = read_model(tmp_path / "run" / "model.safetensors")
     assert card.levels[0] == pytest.approx(float(last["level"]), abs=1e-5)
     assert card.flips
-    assert card.smoothing == smoothing
+    assert (card.turns, card.neighbours) == ((-turn / 4, turn / 4) if turn else (), neighbours)
     task = box_task(asked.data, asked.constraints)
     answers = Predictor(network, card, device="cuda")(task.validation["image"].numpy(), card.preprocessing.size)
     found, truth = torch.cat(list(answers)).argmax(dim=1).cpu() == 1, task.validation["mask"][:, 0].bool()

@@ -1,6 +1,7 @@
-"""How a batch of images moves: flips, shifts, scaling along the axes, and crops; never rotation.
+"""How a batch of images moves: flips, shifts, scaling along the axes, and crops.
 
-A box of a rotated object is not the rotated box, and is no longer tight: strips across it may meet nothing.
+Never turns: the box of a turned object is not the turned box. Where a network is asked about turned images
+(``networks/turning.py``), its answer is turned back to where boxes are, and a motion says what was out of sight.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
+
+from ringfence.weak.networks.turning import boxes_in_sight, places_in_sight
 
 
 @dataclass(frozen=True)
@@ -24,20 +27,22 @@ class Motion:
         middle: m, the middle of the images, ``[axes]``.
         centre: c, where that goes, ``[batch, axes]`` (a first dimension of 1 broadcasts).
         window: how many pixels are left along each axis, int64 ``[axes]``.
+        turn: by which angle images are turned when the network sees them, radians ``[batch]``; None: by none.
     """
 
     scale: Tensor
     middle: Tensor
     centre: Tensor
     window: Tensor
+    turn: Tensor | None = None
     _boxes: dict[tuple[int, int], tuple[Tensor, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def resampled(cls, scale: Tensor, shift: Tensor, size: Sequence[int]) -> Motion:
+    def resampled(cls, scale: Tensor, shift: Tensor, size: Sequence[int], turn: Tensor | None = None) -> Motion:
         """Scaled about the middle, and shifted by a fraction ``shift`` of the image; ``size`` stays."""
         space = _lengths(tuple(size), scale.device)
         middle = space / 2
-        return cls(scale, middle, middle + shift * space, space)
+        return cls(scale, middle, middle + shift * space, space, turn)
 
     @classmethod
     def crop(cls, start: Tensor, size: Sequence[int], window: Sequence[int]) -> Motion:
@@ -67,8 +72,9 @@ class Motion:
         """Boxes ``[batch, ..., axes, 2]`` as they are seen afterwards, and along which axes their strips are whole.
 
         A strip across a box, perpendicular to an axis, is as full as promised only if the box was not cut along any
-        other axis; strips beyond the window are simply gone. Asked again about the same boxes (several constraints
-        read them), it answers with the same tensors.
+        other axis; strips beyond the window are simply gone. A box that is turned out of sight, or some of it,
+        promises nothing. Asked again about the same boxes (several constraints read them), it answers with the same
+        tensors.
         """
         known = id(boxes), id(whole)
         if known not in self._boxes:
@@ -81,7 +87,10 @@ class Motion:
         return inside, still_whole
 
     def uncut(self, boxes: Tensor, whole: Tensor) -> Tensor:
-        """Whether nothing of a box is cut off: bool ``[batch, ...]``; True of empty ones. Asked as ``boxes``."""
+        """Whether nothing of a box is cut off, or out of sight: bool ``[batch, ...]``; True of empty ones.
+
+        Asked as ``boxes``.
+        """
         self.boxes(boxes, whole)
         return self._boxes[id(boxes), id(whole)][2]
 
@@ -89,13 +98,16 @@ class Motion:
         """Where pixels ``[batch, points, axes]`` are seen afterwards; and whether they are, ``[batch, points]``.
 
         A pixel goes to the one that its middle falls into. Where images shrink, a pixel shows but one of those that
-        fall into it, the nearest to its own middle, as in masks. The others are gone, and those beyond the window.
+        fall into it, the nearest to its own middle, as in masks. The others are gone, and those beyond the window
+        or out of sight.
         """
         scale = self.scale.unsqueeze(1)
         middle = (points + 0.5 - self.middle) * scale + self.centre.unsqueeze(1)
         moved = middle.floor()
         shown = (moved + 0.5 - middle).abs() <= 0.5 * scale.abs()
         seen = (shown & (moved >= 0) & (moved < self.window)).all(dim=-1)
+        if self.turn is not None:
+            seen &= places_in_sight(moved[..., -2:] + 0.5, self.turn, self.window[-2:])
         return torch.where(seen.unsqueeze(-1), moved, 0.0).to(points.dtype), seen
 
     def _cut(self, boxes: Tensor, whole: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,7 +118,11 @@ class Motion:
         but_one = [torch.cat([uncut[..., :axis], uncut[..., axis + 1 :]], dim=-1) for axis in range(axes)]
         others = torch.stack([one.all(dim=-1) for one in but_one], dim=-1)
         there = (inside[..., 1] > inside[..., 0]).all(dim=-1)
-        return inside * there[..., None, None], whole & others, uncut.all(dim=-1)
+        inside, whole, uncut = inside * there[..., None, None], whole & others, uncut.all(dim=-1)
+        if self.turn is None:
+            return inside, whole, uncut
+        seen = ~there | boxes_in_sight(inside[..., -2:, :], self.turn, self.window[-2:])
+        return inside, whole & seen.unsqueeze(-1), uncut & seen
 
 
 @lru_cache(maxsize=64)

@@ -37,7 +37,8 @@ def keep_outputs(module: WeakSegmentation, task: Task, settings: FitSettings, me
         labels=task.labels,
         flips=settings.augment.averaged if settings.augment else (),
         levels=tuple(module.network.levels[1:].tolist()) if module.levelled else (),
-        smoothing=module.smoothing,
+        turns=settings.augment.turns if settings.augment else (),
+        neighbours=module.neighbours,
     )
     save_model(folder / MODEL, module.network, card)
 

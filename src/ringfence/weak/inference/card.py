@@ -11,7 +11,7 @@ from ringfence.documents import check_values
 from ringfence.hints import hint, shown
 from ringfence.weak.prepared.prepared_set import checked_labels
 from ringfence.weak.prepared.preprocessing import LARGEST, Preprocessing
-from ringfence.weak.training.settings import SMOOTHEST, flip_axes
+from ringfence.weak.training.settings import HALF_TURN, MOST_OF_NEIGHBOUR, flip_axes
 
 MOST: Final = 255
 """Channels, or classes: a mask has a byte for each voxel."""
@@ -39,9 +39,10 @@ class ModelCard:
         commit: of the code that trained it.
         labels: the classes' values in masks, in the same order; default: 1, 2, ...
         flips: what its predictions are averaged over, by the names of ``FLIPS``.
-        levels: what its logits have for each class since the training was calibrated, and the mean over flips has
-            instead of each (``flip_mean``); none if it was not, or by an earlier version.
-        smoothing: σ in pixels of the model's slices, over which probabilities are averaged; 0: they are not.
+        levels: what its logits have for each class since the training was calibrated, and the mean over views has
+            instead of each (``mean_of``); none if it was not, or by an earlier version.
+        turns: degrees by which images are turned, beside none: predictions are averaged over these, too.
+        neighbours: the share of each neighbouring slice in what is found in a slice (``with_neighbours``).
     """
 
     class_path: str
@@ -55,7 +56,8 @@ class ModelCard:
     labels: tuple[int, ...] = ()
     flips: tuple[str, ...] = ()
     levels: tuple[float, ...] = ()
-    smoothing: float = 0.0
+    turns: tuple[float, ...] = ()
+    neighbours: float = 0.0
 
     def __post_init__(self) -> None:
         flip_axes(self.flips)
@@ -64,7 +66,7 @@ class ModelCard:
     def to_facts(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
         facts = asdict(self) | {"preprocessing": self.preprocessing.to_facts()}
-        for name in ("levels", "smoothing"):  # so that earlier versions read models that have none
+        for name in ("levels", "turns", "neighbours"):  # so that earlier versions read models that have none
             if not facts[name]:
                 del facts[name]
         return facts
@@ -93,7 +95,8 @@ class ModelCard:
             labels=_labels(facts.get("labels", ())),
             flips=_names("flips", facts.get("flips", ()), least=0),
             levels=_levels(facts.get("levels", ())),
-            smoothing=_smoothing(facts.get("smoothing", 0.0)),
+            turns=_turns(facts.get("turns", ())),
+            neighbours=_neighbours(facts.get("neighbours", 0.0)),
         )
         if card.levels and len(card.levels) != len(card.classes):
             raise ValueError(
@@ -101,11 +104,13 @@ class ModelCard:
             )
         if card.patch is None and "slices" in card.flips:
             raise ValueError("a model of slices, flipped along slices")
+        if card.patch is not None and card.neighbours:
+            raise ValueError("a model of volumes, averaged over neighbouring slices")
         return card
 
 
 def _today(facts: dict[str, Any]) -> dict[str, Any]:
-    """The first format's facts as today's: it had a size, and mirrors for flips."""
+    """Earlier facts as today's: the first format had a size, and mirrors for flips."""
     if "preprocessing" not in facts and "size" in facts:
         size = facts.pop("size")
         facts["preprocessing"] = {
@@ -113,6 +118,7 @@ def _today(facts: dict[str, Any]) -> dict[str, Any]:
             "percentiles": [0.5, 99.5],
         }
         facts["flips"] = facts.pop("mirrors", ())
+    facts.pop("smoothing", None)  # one version had it, which was worth a thousandth of Dice
     return facts
 
 
@@ -171,9 +177,16 @@ def _levels(value: Any) -> tuple[float, ...]:
     return tuple(float(one) for one in value)
 
 
-def _smoothing(value: Any) -> float:
-    if type(value) not in (int, float) or not 0.0 <= value <= SMOOTHEST:
-        raise ValueError(f"smoothing is {shown(value)}; pixels from 0 to {SMOOTHEST:g} are needed")
+def _turns(value: Any) -> tuple[float, ...]:
+    numbers = isinstance(value, (list, tuple)) and all(type(one) in (int, float) for one in value)
+    if not numbers or len(value) > MOST or not all(0.0 < abs(one) <= HALF_TURN for one in value):
+        raise ValueError(f"turns are {shown(value)}; degrees up to {HALF_TURN:g} to either side are needed")
+    return tuple(float(one) for one in value)
+
+
+def _neighbours(value: Any) -> float:
+    if type(value) not in (int, float) or not 0.0 <= value <= MOST_OF_NEIGHBOUR:
+        raise ValueError(f"neighbours are {shown(value)}; a share of each from 0 to 1/3 is needed")
     return float(value)
 
 

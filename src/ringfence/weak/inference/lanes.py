@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.weak.inference.folding import folded
-from ringfence.weak.training.flip_averaging import flip_mean, flips_along
+from ringfence.weak.training.views import View, answer_to, mean_of
 
 
 class Lanes:
-    """p̄(x), as ``flip_averaged`` has it, of images ``[B, C, *space]`` one by one, on several cores.
+    """p̄(x), as ``view_averaged`` has it, of images ``[B, C, *space]`` one by one, on several cores.
 
     A core that works on an image alone keeps it in its cache and waits for nobody; and what it answers is the same
     to the last bit however many cores there are, and whichever images come with it.
@@ -29,15 +29,12 @@ class Lanes:
     Args:
         network: from images to logits; a copy works, with batch normalisations folded and channels last.
         count: how many cores.
-        levels: that the network's logits have, as in ``flip_mean``.
-        smoothing: of the mean, likewise.
+        levels: that the network's logits have, as in ``mean_of``.
     """
 
-    def __init__(
-        self, network: nn.Module, count: int, levels: Tensor | None = None, smoothing: float = 0.0
-    ) -> None:
+    def __init__(self, network: nn.Module, count: int, levels: Tensor | None = None) -> None:
         self.count = max(1, count)
-        self._mean = partial(flip_mean, levels=levels, smoothing=smoothing)
+        self._mean = partial(mean_of, levels=levels)
         first = _channels_last(folded(network))
         tensors = {id(one): one for one in chain(first.parameters(), first.buffers())}
         # a network may keep something while it works: its weights alone are shared
@@ -45,20 +42,20 @@ class Lanes:
         self._process: int | None = None
 
     def __call__(
-        self, images: Tensor, axes: Sequence[int], seen: Callable[[Sequence[Tensor]], None] = lambda answers: None
+        self, images: Tensor, views: Sequence[View], seen: Callable[[Sequence[Tensor]], None] = lambda answers: None
     ) -> Tensor:
         """Probabilities ``[B, 1 + K, *space]``.
 
         Args:
             images: ``[B, C, *space]``.
-            axes: to flip along.
-            seen: is shown each image's answers about all flips, before they are averaged, in a thread of ours.
+            views: to average over.
+            seen: is shown each image's answers to all views, before they are averaged, in a thread of ours.
         """
-        with self.begin(images, axes, seen) as begun:
+        with self.begin(images, views, seen) as begun:
             return begun.answer()
 
     def begin(
-        self, images: Tensor, axes: Sequence[int], seen: Callable[[Sequence[Tensor]], None] = lambda answers: None
+        self, images: Tensor, views: Sequence[View], seen: Callable[[Sequence[Tensor]], None] = lambda answers: None
     ) -> Begun:
         """The same, without waiting for it: cores that have nothing left to do go on with what is begun next."""
         if self._process != os.getpid():  # a fork has no threads
@@ -67,16 +64,14 @@ class Lanes:
             self._free: SimpleQueue[nn.Module] = SimpleQueue()
             for one in self.networks:
                 self._free.put(one)
-        flips = flips_along(axes)
-        tasks = [[self._threads.submit(self._answer, one, flip) for flip in flips] for one in images.split(1)]
+        tasks = [[self._threads.submit(self._answer, one, view) for view in views] for one in images.split(1)]
         return Begun(self._collector.submit(_collected, tasks, seen, self._mean), tasks)
 
     @torch.inference_mode()
-    def _answer(self, image: Tensor, flip: tuple[int, ...]) -> Tensor:
+    def _answer(self, image: Tensor, view: View) -> Tensor:
         network = self._free.get()
         try:
-            answer: Tensor = network(image.flip(flip)).softmax(dim=1).flip(flip)
-            return answer
+            return answer_to(view, network, image)
         finally:
             self._free.put(network)
 
@@ -111,7 +106,7 @@ def _collected(
     seen: Callable[[Sequence[Tensor]], None],
     mean: Callable[[Sequence[Tensor]], Tensor],
 ) -> Tensor:
-    """The mean over flips of each image, one after the other."""
+    """The mean over views of each image, one after the other."""
     means = []
     try:
         for number, one in enumerate(tasks):

@@ -24,10 +24,11 @@ from ringfence.weak.inference.lanes import Begun, Lanes
 from ringfence.weak.inference.quality import Quality, QualityTally, doubt_of
 from ringfence.weak.networks.build import Tempered
 from ringfence.weak.networks.likeliest import likeliest
+from ringfence.weak.networks.neighbours import neighbours_averaged
 from ringfence.weak.prepared.preprocessing import framed
 from ringfence.weak.tasks.samples import padded
-from ringfence.weak.training.flip_averaging import flip_mean, flips_along
 from ringfence.weak.training.settings import flip_axes
+from ringfence.weak.training.views import View, answer_to, mean_of, views_of
 
 SLICES, PATCHES = 16, 2
 """That the network gets at once by default."""
@@ -42,7 +43,7 @@ class Predictor:
         network: of a model file.
         card: of the same.
         device: auto takes a GPU if there is one.
-        flips: average over the flips that the model was judged with.
+        flips: average over the views, flipped and turned, that the model was judged with.
         batch: how many slices or patches the network gets at once; a CPU's cores take them one by one.
     """
 
@@ -61,7 +62,8 @@ class Predictor:
             raise ValueError(f"--batch: {batch} must be at least 1")
         found = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(found if device == "auto" else device)
-        self.card, self.flips, self._axes = card, flips, flip_axes(card.flips if flips else ())
+        self.card, self.flips = card, flips
+        self._views = views_of(flip_axes(card.flips), card.turns) if flips else views_of(())
         levels = torch.tensor([0.0, *card.levels], device=self.device) if card.levels else None
         self.wanted = batch
         self.batch = batch or (SLICES if card.patch is None else PATCHES)
@@ -70,13 +72,11 @@ class Predictor:
             shape = (len(card.channels), *(card.preprocessing.size if card.patch is None else card.patch))
             lanes = affordable(network, shape, min(batch or cores, cores))  # a GPU has a memory of its own
             self.batch = batch or max(self.batch, lanes)
-            self._lanes: Lanes | None = Lanes(network, lanes, levels, card.smoothing)
-            self._probabilities: Callable[..., Tensor] = partial(self._lanes, axes=self._axes)
+            self._lanes: Lanes | None = Lanes(network, lanes, levels)
+            self._probabilities: Callable[..., Tensor] = partial(self._lanes, views=self._views)
         else:
             network, self._lanes = network.to(self.device).eval(), None
-            self._probabilities = partial(
-                _averaged, network, axes=self._axes, levels=levels, smoothing=card.smoothing
-            )
+            self._probabilities = partial(_averaged, network, views=self._views, levels=levels)
 
     @torch.inference_mode()
     def __call__(
@@ -91,11 +91,13 @@ class Predictor:
         Args:
             image: ``[slices, channels, height, width]`` at the model's size.
             size: height and width wanted.
-            seen: is shown the answers about slices or patches and all their flips, before they are averaged; on a
+            seen: is shown the answers to all views of slices or patches, before they are averaged; on a
                 CPU in another thread, always the same, and before their mean is handed out.
             inside: rows and columns of the image that are wanted; default: all.
         """
         one_by_one = self._slices(image, seen) if self.card.patch is None else self._volume(image, seen)
+        if self.card.neighbours > 0.0:
+            one_by_one = neighbours_averaged(one_by_one, self.card.neighbours)
         for answer in one_by_one:
             if not bool(answer.isfinite().all()):
                 raise ValueError("the network's answer is not finite: are the model's weights?")
@@ -118,7 +120,7 @@ class Predictor:
         with ExitStack() as stack:  # the next are begun before the last are handed out: cores never wait
             begun: deque[tuple[torch.Size, Begun]] = deque()
             for some in batches:
-                begun.append((some.shape, stack.enter_context(self._lanes.begin(some, self._axes, seen))))
+                begun.append((some.shape, stack.enter_context(self._lanes.begin(some, self._views, seen))))
                 if len(begun) > 1:
                     shape, one = begun.popleft()
                     yield self._checked(shape, one.answer)
@@ -174,15 +176,14 @@ class Predictor:
 def _averaged(
     network: Callable[[Tensor], Tensor],
     images: Tensor,
-    axes: Sequence[int],
+    views: Sequence[View],
     seen: Callable[[Sequence[Tensor]], None],
     levels: Tensor | None,
-    smoothing: float,
 ) -> Tensor:
-    """``flip_averaged``, and what it is the mean of is shown."""
-    answers = [network(images.flip(some)).softmax(dim=1).flip(some) for some in flips_along(axes)]
+    """``view_averaged``, and what it is the mean of is shown."""
+    answers = [answer_to(view, network, images) for view in views]
     seen(answers)
-    return flip_mean(answers, levels, smoothing)
+    return mean_of(answers, levels)
 
 
 @dataclass(frozen=True)

@@ -59,13 +59,14 @@ class QualityTally:
         self._rows.append(torch.stack(rows, dim=1).cpu())
 
     def compare(self, answers: Sequence[Tensor]) -> None:
-        """Count what answers ``[B, 1 + K, *space]`` about the same images and their flips have in common.
+        """Count what answers ``[B, 1 + K, *space]`` to all views of the same images have in common, where all see.
 
         Of F answers, 2 Σ |A ∩ B| over all pairs / ((F - 1) Σ |A|) is the Dice of all pairs together.
         """
         if len(answers) < 2:
             return
-        chosen, counts = [likeliest(one) for one in answers], []
+        seen = torch.stack([one.sum(dim=1) > 0.5 for one in answers]).all(dim=0)
+        chosen, counts = [likeliest(one).where(seen, 0) for one in answers], []
         for number in range(1, 1 + len(self._votes)):
             masks = [one == number for one in chosen]
             both = torch.stack([(one & other).count_nonzero() for one, other in combinations(masks, 2)]).sum()

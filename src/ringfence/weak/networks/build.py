@@ -48,7 +48,7 @@ class Tempered(nn.Module):
 
     @property
     def levels(self) -> Tensor:
-        """What ``level`` added, ``[1 + K]``: who averages answers gives it to the mean (``flip_averaging``)."""
+        """What ``level`` added, ``[1 + K]``: who averages answers gives it to the mean (``training/views.py``)."""
         beyond = self.offset.clone()
         beyond[1:] -= self._prior  # on the device: a CUDA graph reads what it is at the time
         return beyond

@@ -18,9 +18,6 @@ STRENGTH: Final = 5.0
 """Of edges, against what strips pull at the corners of boxes with."""
 EARLY: Final = 0.7
 """Of the epochs: the odds of edges are then those of the last one, where objects show."""
-SMOOTHING: Final = 0.5
-"""Of a strip's width, if that is more than a pixel: the deviation of the Gaussian that smooths what is found, where
-objects do not show."""
 LINES: Final = 12
 """As many strips go across an object."""
 
@@ -87,7 +84,7 @@ def _edges(found: Fingerprint, volumes: bool) -> list[Choice]:
     if volumes:
         return [corners]
     if shown < VISIBLE:
-        return [corners, *([] if any(one.visible >= VISIBLE for one in found.classes) else _smoothing(found))]
+        return [corners]
     return [
         corners,
         Choice("constraints.edges.fading", False, "or regions would rather be less likely than leave corners out"),
@@ -97,19 +94,4 @@ def _edges(found: Fingerprint, volumes: bool) -> list[Choice]:
             f"objects can be told from their surroundings in {shown:.0%} of boxes or more: edges have their last "
             f"odds after {EARLY:.0%} of the epochs, while the network still learns",
         ),
-    ]
-
-
-def _smoothing(found: Fingerprint) -> list[Choice]:
-    """Of what is found: where nothing shows, strips are the finest that is known of an outline."""
-    width = min(_widths(found).values())
-    if width == 1:
-        return []
-    return [
-        Choice(
-            "training.smoothing",
-            SMOOTHING * width,
-            f"objects are not told from their surroundings by brightness, and strips {width} pixels wide say "
-            "nothing of what is finer: an outline that is more ragged is noise",
-        )
     ]

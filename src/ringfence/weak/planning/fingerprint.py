@@ -43,6 +43,8 @@ class ClassFacts:
         visible: of some of these, the share in which the object is told from its surroundings by brightness.
         fill: what such an object seems to fill of its box: the median. Ellipses: 0.7 and more, small ones the most.
         loose: by which fraction of its side a box seems too wide at either end; None if too few objects show.
+        alike: intersection over union of a box and the one in the next slice that is most like it: the mean; 0
+            where there is no next slice.
     """
 
     name: str
@@ -57,6 +59,7 @@ class ClassFacts:
     visible: float = 0.0
     fill: float = 1.0
     loose: float | None = None
+    alike: float = 0.0
 
     @property
     def side(self) -> float:
@@ -194,7 +197,21 @@ def _facts(
         tuple(columns),
         float(every.prod(axis=-1).sum()) / pixels,
         tight,
+        alike=_alike([one[:, number] for one, _ in found]),
     )
+
+
+def _alike(found: Sequence[Boxes]) -> float:
+    """Intersection over union of boxes ``[slices, objects, 2, 2]`` of cases with the likest of the next slice."""
+    every = [np.zeros(0)]
+    for boxes in found:
+        one, other = boxes[:-1, :, None], boxes[1:, None, :]
+        common = (np.minimum(one[..., 1], other[..., 1]) - np.maximum(one[..., 0], other[..., 0])).clip(min=0)
+        both, areas = common.prod(axis=-1), (boxes[..., 1] - boxes[..., 0]).prod(axis=-1)
+        either = areas[:-1, :, None] + areas[1:, None, :] - both
+        every.append((both / np.maximum(either, 1)).max(axis=-1, initial=0.0)[areas[:-1] > 0])
+    shares = np.concatenate(every)
+    return float(shares.mean()) if len(shares) else 0.0
 
 
 def _visible(

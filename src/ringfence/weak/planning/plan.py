@@ -13,6 +13,7 @@ from ringfence.weak.planning.computing import VOXELS, network_choices, patch_of,
 from ringfence.weak.planning.fingerprint import ClassFacts, Fingerprint
 from ringfence.weak.planning.hand import hand_choices, hand_remarks
 from ringfence.weak.planning.remarks import cpu_remarks, set_remarks
+from ringfence.weak.planning.views import view_choices
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def make_plan(
         *space_choices(fingerprint, device, patch, asked),
         *network_choices(fingerprint, device, patch, bf16 and device == "cpu" and not volumes),
         *barrier_choices(fingerprint, volumes),
+        *view_choices(fingerprint, volumes),
     ]
     remarks = [
         *set_remarks(fingerprint),

@@ -1,4 +1,6 @@
-"""Augmentation: images are flipped, moved, scaled along the axes, and changed in brightness; never rotated.
+"""Augmentation: images are flipped, moved, scaled along the axes, and changed in brightness.
+
+They are turned only for the network, whose answer is turned back (``networks/turning.py``): boxes cannot be.
 
 MONAI has each of these one image at a time; here they are batched, on whatever device the batch is, and every
 constraint is asked what becomes of its targets. What becomes of a sample depends on its key alone (see draws), not
@@ -23,7 +25,7 @@ from ringfence.weak.training.draws import bell
 from ringfence.weak.training.gpu import fused_augmentation as fused
 from ringfence.weak.training.loading.data import Batch
 from ringfence.weak.training.settings import AugmentSettings
-from ringfence.weak.training.variation import LEVELS, Variation, drawn
+from ringfence.weak.training.variation import LEVELS, Variation, drawn, turns
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,10 @@ def _augmented(
     at_once = fused.can_draw(key)
     variation = (fused.drawn_at_once if at_once else drawn)(key, images.shape, settings)
     scale, shift = variation.scale, variation.shift
-    with beside(scale, shift):
-        targets = moved_targets(batch, constraints, Motion.resampled(scale, shift, images.shape[2:]))
-    varied = dict(batch)
+    turn = turns(key, settings.turn) if settings.turn > 0.0 else None
+    with beside(scale, shift, *([] if turn is None else [turn])):
+        targets = moved_targets(batch, constraints, Motion.resampled(scale, shift, images.shape[2:], turn))
+    varied = dict(batch) if turn is None else {**batch, "turn": turn}
     varied["image"] = varied_images(images, key, variation, settings)
     planes = [name for name in ("mask", "unsure") if name in batch]
     if planes:  # beyond the image's border is background: of that, everybody is sure

@@ -26,13 +26,12 @@ from ringfence.weak.tasks.windows import pixels_of
 from ringfence.weak.training.box_agreement import agreements, counting
 from ringfence.weak.training.loading.data import VALIDATION_BATCH
 from ringfence.weak.training.module import WeakSegmentation
+from ringfence.weak.training.validation import LAST
 
 USUAL: Final = math.log(2.0)
 """Odds of 1/2."""
 LEVELS: Final = tuple(0.5 * USUAL * step for step in range(-4, 5))
 """Odds from 4 to 1/4."""
-LAST: Final = 10
-"""Epochs that are calibrated: those whose mean says what a training reaches."""
 MOST: Final = 256
 """Training images that are looked at."""
 KNOWN: Final = ("box", "whole", "margin")

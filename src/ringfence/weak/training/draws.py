@@ -19,6 +19,8 @@ PATCH: Final = 1 << 20
 """From here on, numbers are for where a patch is cut; those before are for augmentation."""
 FIELD: Final = 1 << 16
 """From here on, numbers are for smooth fields."""
+TURN: Final = 1 << 18
+"""This one is for how far an image is turned."""
 NOISE: Final = 1 << 32
 """From here on, one for each pixel."""
 

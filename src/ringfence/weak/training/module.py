@@ -27,6 +27,8 @@ from ringfence.weak.constraints.constraint import Constraint, Unit
 from ringfence.weak.networks.build import Tempered
 from ringfence.weak.networks.fast import faster
 from ringfence.weak.networks.fast.branches import IN_LINE, Inline
+from ringfence.weak.networks.neighbours import with_neighbours
+from ringfence.weak.networks.turning import answer_of_turned
 from ringfence.weak.ranks.world import from_all
 from ringfence.weak.tasks.task import Measure, Task, measured, tolerances
 from ringfence.weak.training.augmentation import Augmentation
@@ -41,9 +43,9 @@ from ringfence.weak.training.divergence import (
     kept,
     largest_weight,
 )
-from ringfence.weak.training.flip_averaging import flip_averaged
 from ringfence.weak.training.gpu.recording import Recording, rest_of
 from ringfence.weak.training.gpu.steps import record_steps, take_numbers
+from ringfence.weak.training.loading.around import AROUND, AROUND_CASE
 from ringfence.weak.training.loading.data import Batch
 from ringfence.weak.training.supervision import supervised_loss
 from ringfence.weak.training.together.batch_norm import Ghost
@@ -55,7 +57,8 @@ from ringfence.weak.training.together.global_batch import (
     scaled,
     taken,
 )
-from ringfence.weak.training.validation import Validation
+from ringfence.weak.training.validation import LAST, Validation
+from ringfence.weak.training.views import view_averaged, views_of
 
 OptimiserOf: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]
 ScheduleOf: TypeAlias = Callable[[Optimizer, int], LRScheduler]
@@ -85,7 +88,8 @@ class WeakSegmentation(pl.LightningModule):
         supervised: use the masks of the training set, too.
         dice_weight: of Dice loss beside cross-entropy, where masks are used.
         flips: axes of images; validation averages predictions over an image and its flips along them.
-        smoothing: pixels; validation averages predictions over a Gaussian of this σ in each slice.
+        turns: degrees; and, in the last epochs (``validation.LAST``), over those turned by so many.
+        neighbours: the share of each neighbouring slice in what validation finds in a slice.
         temperatures: the network's in the first epoch and in the last (geometric schedule).
         optimiser: from parameters to the optimiser; default: Adam with a learning rate of 1e-3.
         schedule: from the optimiser and the number of epochs to a scheduler, stepped once an epoch; default: none.
@@ -108,7 +112,8 @@ class WeakSegmentation(pl.LightningModule):
         supervised: bool = False,
         dice_weight: float = 0.0,
         flips: Sequence[int] = (),
-        smoothing: float = 0.0,
+        turns: Sequence[float] = (),
+        neighbours: float = 0.0,
         temperatures: tuple[float, float] = (1.0, 1.0),
         optimiser: OptimiserOf | None = None,
         schedule: ScheduleOf | None = None,
@@ -127,8 +132,9 @@ class WeakSegmentation(pl.LightningModule):
         self.classes, self.fence, self.monitor = classes, fence, Monitor(tolerances(constraints) or 0.0)
         measured_in = measure or partial(measured, constraints)
         self.measure, self._counted = measured_in(unit), None if unit == "pixels" else measured_in("pixels")
-        self.augmentation, self.supervised, self.flips = augmentation, supervised, tuple(flips)
-        self.smoothing = smoothing
+        self.augmentation, self.supervised, self.views = augmentation, supervised, views_of(flips, turns)
+        self._upright, self._turning = views_of(flips), bool(turns)
+        self.neighbours = 0.0 if volumes else neighbours
         self._dice_weight, self.ghost = dice_weight, Ghost()
         self.temperatures, self.seed, self.cuda_graphs, self.fused = temperatures, seed, cuda_graphs, fused
         self._optimiser, self._schedule = optimiser, schedule
@@ -149,18 +155,48 @@ class WeakSegmentation(pl.LightningModule):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits of images: of bytes, or of floats in 0..1."""
-        dtype = next((one.dtype for one in self.network.parameters()), torch.float32)
-        scaled = images.to(dtype) if images.is_floating_point() else images.to(dtype).div_(255.0)
-        logits: Tensor = self.network(scaled.to(memory_format=self.memory_format))
+        logits: Tensor = self.network(self._scaled(images).to(memory_format=self.memory_format))
         return logits
 
+    def _answer(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Logits of a training batch: those of turned images, turned back, where augmentation asks for it."""
+        images = batch["image"]
+        if "turn" not in batch:
+            logits: Tensor = self(images)
+            return logits
+        return answer_of_turned(self, self._scaled(images), batch["turn"])
+
+    def _scaled(self, images: Tensor) -> Tensor:
+        """Images of bytes, or of floats in 0..1, as floats in 0..1 of the weights' kind."""
+        dtype = next((one.dtype for one in self.network.parameters()), torch.float32)
+        return images.to(dtype) if images.is_floating_point() else images.to(dtype).div_(255.0)
+
     def predicted(self, images: Tensor) -> Tensor:
-        """Logits as they are judged: the log of probabilities that are averaged over flips and smoothed, if so."""
-        if not self.flips and not self.smoothing:
+        """Logits as they are judged: the log of probabilities averaged over views, if there are several."""
+        views = self.views if self._turning and self._last_epochs else self._upright
+        if len(views) == 1:
             logits: Tensor = self(images)
             return logits
         levels = self.network.levels if self.levelled else None
-        mean = flip_averaged(self, images, self.flips, levels, self.smoothing).float()
+        mean = view_averaged(self, self._scaled(images), views, levels).float()
+        return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
+
+    @property
+    def _last_epochs(self) -> bool:
+        """Whether what is found now says what the training reaches: with nobody who trains, it does."""
+        epochs = getattr(self._trainer, "max_epochs", None) or 0
+        return int(self.current_epoch) >= epochs - LAST
+
+    def _judged(self, batch: Batch) -> Tensor:
+        """Logits of a batch of validation: its slices are found together with those before and after it, if so."""
+        answer = self.recording.answers or self.predicted
+        if AROUND not in batch:
+            return answer(batch["image"])
+        before, after = batch.pop(AROUND).split(1)
+        case_before, case_after = batch.pop(AROUND_CASE).split(1)
+        logits = answer(torch.cat([before, batch["image"], after]))
+        case = torch.cat([case_before, batch["case"], case_after])
+        mean = with_neighbours(logits.softmax(dim=1), case, self.neighbours)
         return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
 
     def training_step(self, batch: Batch, number: int) -> Tensor:
@@ -220,7 +256,7 @@ class WeakSegmentation(pl.LightningModule):
         """Whether the constraints hold and, where there are masks, what measures are made of."""
         ghost = GHOST in batch
         batch, _ = taken(batch, 0, 1)
-        logits = (self.recording.answers or self.predicted)(batch["image"])
+        logits = self._judged(batch)
         self.validation.judge(logits, batch, ghost)
         if ghost:
             return
@@ -262,6 +298,8 @@ class WeakSegmentation(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Log the mean training loss: validation comes last in an epoch, before callbacks read what was logged."""
+        if self.recording.answers is not None and self._turning:
+            self.recording.answers.are_of(self._last_epochs)
         if self.trainer.sanity_checking or not self._losses:
             return
         self._stop(self._watch.settle())
@@ -342,14 +380,14 @@ class WeakSegmentation(pl.LightningModule):
         return self.augmentation(made, beside) if isinstance(self.augmentation, Augmentation) else made
 
     def _measured(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Residual]]:
-        logits = self(batch["image"])
+        logits = self._answer(batch)
         return logits, {} if self.fence is None else self.measure(region_of(logits, batch), batch)
 
     def recorded(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Callable[[], Tensor]]:
         """A step's loss as a CUDA graph records it; and what nobody waits for: noting residuals, telling them."""
         beside = self.recording.beside
         made = self.made(batch, beside)
-        logits, residuals, term = self(made["image"]), {}, None
+        logits, residuals, term = self._answer(made), {}, None
         with beside(logits):  # of a few hundred numbers, while cross-entropy goes over all pixels
             if self.fence is not None:
                 residuals = self.measure(region_of(logits, made), made)

@@ -14,8 +14,10 @@ from ringfence.options import check_words, inside, option
 
 FEWEST, MOST = 10, 400
 """Epochs, where their number follows from the steps."""
-SMOOTHEST: Final = 100.0
-"""Pixels of smoothing, at most: of what is as wide, a slice has few."""
+MOST_OF_NEIGHBOUR: Final = 1 / 3
+"""Of each neighbouring slice, in what is found in a slice: as much as of itself."""
+HALF_TURN: Final = 180.0
+"""Degrees: more are others again."""
 FLIPS: Final = {"left-right": -1, "up-down": -2, "slices": -3}
 """What images can be flipped along, as slices are stored: columns, rows, and slices of a volume."""
 
@@ -83,10 +85,10 @@ class TrainingSettings:
         False,
         "at the end, in slices: find classes at odds of 1/2, or as boxes of training images say",
     )
-    smoothing: float = option(
+    neighbours: float = option(
         0.0,
-        "pixels: average probabilities over a Gaussian of this deviation in each slice, before the likeliest class "
-        "is found; not where masks teach",
+        "share of each neighbouring slice in what is found in a slice, at most 1/3; 0: each is looked at by "
+        "itself. Not in volumes",
     )
     cuda_graphs: bool = option(True, "replay training steps on a GPU from CUDA graphs")
     fused: bool = option(True, "compute MONAI's networks in fewer passes over a GPU's memory; results are the same")
@@ -110,8 +112,8 @@ class TrainingSettings:
                     "in more parts than it has images"
                 )
             positive_number("lr", self.lr)
-            if not_negative("smoothing", self.smoothing) > SMOOTHEST:
-                raise ValueError(f"smoothing is at most {SMOOTHEST:g} pixels, got {self.smoothing}")
+            if not_negative("neighbours", self.neighbours) > MOST_OF_NEIGHBOUR:
+                raise ValueError(f"neighbours is at most 1/3, the share of a slice itself, got {self.neighbours}")
             if self.prior is not None and fraction("prior", self.prior) == 0.0:
                 raise ValueError(f"prior is a fraction between 0 and 1, got {self.prior}")
 
@@ -133,7 +135,7 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class AugmentSettings:
-    """How training images are augmented: only so that a box stays a box, hence no rotation."""
+    """How training images are augmented: only so that a box stays a box."""
 
     flip: list[str] = option(
         ["left-right"],
@@ -141,10 +143,16 @@ class AugmentSettings:
     )
     average: bool = option(
         True,
-        "predict by the average over the flips that the network was trained with, in validation and afterwards",
+        "predict by the average over the flips that the network was trained with, and over turns by a quarter of "
+        "`turn` to either side, in validation and afterwards",
     )
     shift: float = option(0.1, "move by up to this fraction of the image along each axis")
     scale: float = option(0.1, "enlarge or shrink by up to this fraction along each axis")
+    turn: float = option(
+        0.0,
+        "degrees: ask the network about images turned by up to so many to either side, and turn its answers back: "
+        "boxes stay where they are, and it cannot learn where their axes are",
+    )
     intensity: float = option(0.2, "vary contrast, brightness and gamma of each channel by up to this fraction")
     bias: float = option(0.3, "multiply by a random bias field exp(this × smooth normal numbers), as MR coils do")
     noise: float = option(0.05, "add noise, of a strength up to this fraction of full brightness")
@@ -153,6 +161,8 @@ class AugmentSettings:
         with inside("augment."):
             for name in ("shift", "scale", "intensity", "bias", "noise"):
                 fraction(name, getattr(self, name))
+            if not_negative("turn", self.turn) > HALF_TURN:
+                raise ValueError(f"turn is at most {HALF_TURN:g} degrees to either side, got {self.turn}")
             with inside("flip: "):
                 flip_axes(self.flip)
 
@@ -160,6 +170,11 @@ class AugmentSettings:
     def averaged(self) -> tuple[str, ...]:
         """The flips that predictions are averaged over: of others a network knows nothing."""
         return tuple(self.flip) if self.average else ()
+
+    @property
+    def turns(self) -> tuple[float, ...]:
+        """The turns that predictions are averaged over, in degrees."""
+        return (-self.turn / 4, self.turn / 4) if self.average and self.turn > 0.0 else ()
 
 
 def flip_axes(names: Sequence[str]) -> tuple[int, ...]:

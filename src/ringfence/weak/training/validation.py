@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from ringfence.methods.dual import DualMethod
 from ringfence.residuals import Residual
 from ringfence.weak.ranks.world import from_all
 from ringfence.weak.training.measures import MEASURES
+
+LAST: Final = 10
+"""Epochs whose mean says what a training reaches: in these, levels are set, and images are turned."""
 
 
 class Validation(nn.Module):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ringfence.weak.training.draws import FIELD, bell, uniform
+from ringfence.weak.training.draws import FIELD, TURN, bell, uniform
 from ringfence.weak.training.settings import AugmentSettings, flip_axes
 
 LEVELS: Final = 4
@@ -53,6 +54,11 @@ def drawn(key: Tensor, shape: Sequence[int], settings: AugmentSettings) -> Varia
         turned = draws[:, flip_place(axes, axis)] < 0.5
         scale[:, axis] = torch.where(turned, -scale[:, axis], scale[:, axis])
     return Variation(scale, shift, draws[:, 3 * axes :], nodes_of_fields(key, shape, settings.bias))
+
+
+def turns(key: Tensor, degrees: float) -> Tensor:
+    """By how much each image is turned, up to so many degrees to either side: radians, float32 ``[B]``."""
+    return math.radians(degrees) * (2.0 * uniform(key, 1, TURN)[:, 0] - 1.0)
 
 
 def flip_place(axes: int, axis: int) -> int:

@@ -28,6 +28,12 @@ class Answers:
     def __init__(self, answer: Callable[[Tensor], Tensor], dtype: torch.dtype | None) -> None:
         self._answer, self._dtype = answer, dtype
         self._graphs: dict[torch.Size, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
+        self._kind = False
+
+    def are_of(self, kind: bool) -> None:
+        """Forget what was recorded, if ``answer`` is now of another kind than then."""
+        if kind != self._kind:
+            self._kind, self._graphs = kind, {}
 
     def __call__(self, images: Tensor) -> Tensor:
         """The answer; the first of its shape is computed plainly, which is the warm-up that recording needs."""

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.tasks.windows import PIXELS, StreamedRows, count_of, pixels_of
+from ringfence.weak.training.loading.around import WithAround
 from ringfence.weak.training.loading.loader import Plan
 from ringfence.weak.training.loading.patches import Batch, Patches, most_in_patch
 from ringfence.weak.training.loading.shards import Order
@@ -66,6 +67,7 @@ class SegmentationData(pl.LightningDataModule):
         seed: of the order of images, which depends on it and on the epoch's number alone: a resumed run sees what
             it would have seen.
         masks: give the masks of training images, too: for full supervision alone.
+        around: give batches of validation the slices before and after them, too (``WithAround``).
         rank: of this process, where several share each batch.
         ranks: how many do.
         accumulate: parts that a training batch comes in, one after the other.
@@ -82,6 +84,7 @@ class SegmentationData(pl.LightningDataModule):
         *,
         seed: int = 0,
         masks: bool = False,
+        around: bool = False,
         rank: int = 0,
         ranks: int = 1,
         accumulate: int = 1,
@@ -89,7 +92,7 @@ class SegmentationData(pl.LightningDataModule):
         super().__init__()
         self.task, self.batch_size, self.seed, self.masks = task, batch_size, seed, masks
         self.rank, self.ranks, self.accumulate = rank, ranks, accumulate
-        self.numbers_only = False
+        self.numbers_only, self.around = False, around
         self._placed: dict[str, Mapping[str, Tensor]] = {}
         self._streams: dict[str, StreamedBatches] = {}
 
@@ -110,8 +113,14 @@ class SegmentationData(pl.LightningDataModule):
         most = None if boxes is None else most_in_patch(boxes, self.task.space[0])
         return Patches(self.task.space, self.task.constraints, most)
 
-    def val_dataloader(self) -> Batches | StreamedBatches:
+    def val_dataloader(self) -> Batches | StreamedBatches | WithAround:
         """The validation set."""
+        batches = self._validation()
+        if not self.around:
+            return batches
+        return WithAround(batches, batches.rows)
+
+    def _validation(self) -> Batches | StreamedBatches:
         rows = self.task.validation
         order = self._order("validation", VALIDATION_BATCH if len(self.task.space) == 2 else self.batch_size)
         if isinstance(rows, StreamedRows):

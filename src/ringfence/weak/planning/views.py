@@ -1,0 +1,47 @@
+"""How images are looked at: turned, and together with the slices next to them."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ringfence.weak.planning.choice import Choice
+from ringfence.weak.planning.fingerprint import Fingerprint
+
+TURN: Final = 60.0
+"""Degrees: of the folds that were tried, those of boxes were best with it; half as many are enough for masks."""
+ALIKE: Final = 0.5
+"""Of boxes in neighbouring slices, intersection over union: if it is more, slices tell of each other."""
+SHARE: Final = 0.25
+"""Of each neighbouring slice, in what is found in a slice."""
+
+
+def view_choices(found: Fingerprint, volumes: bool) -> list[Choice]:
+    """Turns, and neighbours: of slices."""
+    return [] if volumes else [_turn(found), *_neighbours(found)]
+
+
+def _turn(found: Fingerprint) -> Choice:
+    """As far as the ends of a long image stay in sight."""
+    turn = math.floor(min(TURN, math.degrees(math.asin(min(found.size) / max(found.size)))))
+    return Choice(
+        "augment.turn",
+        float(turn),
+        "boxes are along the axes, and objects need not be: a network that sees images turned by up to so many "
+        "degrees cannot tell where the corners of a box are, and leaves them out",
+    )
+
+
+def _neighbours(found: Fingerprint) -> list[Choice]:
+    """Where objects go on from slice to slice."""
+    alike = min(one.alike for one in found.classes)
+    if alike < ALIKE:
+        return []
+    return [
+        Choice(
+            "training.neighbours",
+            SHARE,
+            f"a box and the next slice's overlap by {alike:.0%} on average: what is found in a slice is a mean, of "
+            "which each of its neighbours is a quarter",
+        )
+    ]
