@@ -8,7 +8,8 @@ Sets have masks of all cases; the training from boxes sees no more of them than 
 the file that is given by --boxes (a name in the folder of each set's images). Dice is that of the cases for
 validation, mean of the last ten epochs, or of all where there are fewer. With --workers several trainings share the
 machine: what they reach is the same, and what they take is not reported. With --masks-of, only boxes are
-trained on, and compared with earlier records' trainings from masks, if their plan is still the same.
+trained on, and compared with earlier records' trainings from masks, if their plan is still the same. Masks get the
+same plan, but for what is better for them (--for-masks).
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def main() -> None:
         "--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings that the plan for boxes is changed by"
     )
     parser.add_argument("--both", nargs="+", default=[], metavar="NAME=VALUE", help="likewise, and that for masks")
+    parser.add_argument("--for-masks", nargs="+", default=[], metavar="NAME=VALUE", help="that for masks alone")
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
@@ -69,12 +71,12 @@ def main() -> None:
         write(json.loads(options.out.with_suffix(".json").read_text(encoding="utf-8")), options.out)
         return
     if options.masks_of:
-        if options.only or options.both:
-            parser.error("--masks-of is for boxes by plan: not with --only or --both")
+        if options.only or options.both or options.for_masks:
+            parser.error("--masks-of is for boxes by plan: not with --only, --both or --for-masks")
         options.only = "boxes"
-    changes, both = (
+    changes, both, of_masks = (
         tuple((one.partition("=")[0], json.loads(one.partition("=")[2])) for one in some)
-        for some in (options.set, options.both)
+        for some in (options.set, options.both, options.for_masks)
     )
     files = options.boxes or [None] * len(options.prepared)
     jobs = [
@@ -82,7 +84,7 @@ def main() -> None:
             path,
             kind == "masks",
             seed,
-            both + (changes if kind == "boxes" else ()),
+            both + (changes if kind == "boxes" else of_masks),
             file if kind == "boxes" else None,
             tuple(options.patch) if options.patch else None,
         )
@@ -93,7 +95,8 @@ def main() -> None:
     ]
     given = [f"--only {options.only}"] * bool(options.only and not options.masks_of)
     given += [f"--masks-of {' '.join(map(str, options.masks_of))}"] * bool(options.masks_of)
-    given += [f"--{name} {' '.join(some)}" for name, some in (("set", options.set), ("both", options.both)) if some]
+    changed = {"set": options.set, "both": options.both, "for-masks": options.for_masks}
+    given += [f"--{name} {' '.join(some)}" for name, some in changed.items() if some]
     if options.patch:
         given.append(f"--patch {' '.join(map(str, options.patch))}")
     if options.boxes:
