@@ -260,7 +260,7 @@ def test_slices_that_are_alike_in_every_class_are_found_together(
 
 
 @pytest.mark.parametrize(
-    ("size", "turn"), [((64, 64), 60.0), ((64, 128), 30.0), ((128, 64), 30.0), ((80, 64), 53.0)]
+    ("size", "turn"), [((64, 64), 30.0), ((64, 128), 30.0), ((200, 64), 18.0), ((64, 256), 14.0)]
 )
 def test_long_images_are_turned_less(size: tuple[int, int], turn: float) -> None:
     """So that the ends of their middle line stay in sight."""

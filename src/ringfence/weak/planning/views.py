@@ -8,8 +8,8 @@ from typing import Final
 from ringfence.weak.planning.choice import Choice
 from ringfence.weak.planning.fingerprint import Fingerprint
 
-TURN: Final = 60.0
-"""Degrees: of the folds that were tried, those of boxes were best with it; half as many are enough for masks."""
+TURN: Final = 30.0
+"""Degrees: twice as many are better for small slices and worse for large ones (results/plan/folds-256-turn.md)."""
 ALIKE: Final = 0.5
 """Of boxes in neighbouring slices, intersection over union: if it is more, slices tell of each other."""
 SHARE: Final = 0.25
