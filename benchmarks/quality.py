@@ -30,7 +30,7 @@ from ringfence import Monitor, weak
 from ringfence.environment import commit, environment
 from ringfence.segmentation import Region
 from ringfence.weak.inference.model_file import read_model
-from ringfence.weak.networks.neighbours import neighbours_averaged
+from ringfence.weak.networks.neighbouring_slices import neighbours_averaged
 from ringfence.weak.tasks.task import tolerances
 from ringfence.weak.training.box_agreement import agreements
 from ringfence.weak.training.settings import flip_axes

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from looking import about, look_at, opened
-from ringfence.weak.networks.neighbours import neighbours_averaged
+from ringfence.weak.networks.neighbouring_slices import neighbours_averaged
 from ringfence.weak.training.measures import Dice
 from ringfence.weak.training.settings import flip_axes
 from ringfence.weak.training.views import view_averaged, views_of

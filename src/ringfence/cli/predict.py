@@ -135,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
         "--no-flips",
         action="store_false",
         dest="flips",
-        help="do not average over flips, even if the model was judged so: less work, often a bit worse",
+        help="do not average over flips and turns, even if the model was judged so: less work, often a bit worse",
     )
     parser.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one"

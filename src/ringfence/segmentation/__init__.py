@@ -4,5 +4,6 @@ from ringfence.segmentation.neighbours import boundary_length, contact
 from ringfence.segmentation.region import Region
 from ringfence.segmentation.slanted import pairs_of
 from ringfence.segmentation.strips import Strips
+from ringfence.segmentation.turning import answer_of_turned, turned
 
-__all__ = ["Region", "Strips", "boundary_length", "contact", "pairs_of"]
+__all__ = ["Region", "Strips", "answer_of_turned", "boundary_length", "contact", "pairs_of", "turned"]

@@ -1,7 +1,7 @@
 """How a batch of images moves: flips, shifts, scaling along the axes, and crops.
 
 Never turns: the box of a turned object is not the turned box. Where a network is asked about turned images
-(``networks/turning.py``), its answer is turned back to where boxes are, and a motion says what was out of sight.
+(``segmentation/turning.py``), its answer is turned back to where boxes are; a motion says what was out of sight.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ringfence.weak.networks.turning import boxes_in_sight, places_in_sight
+from ringfence.segmentation.turning import boxes_in_sight, places_in_sight
 
 
 @dataclass(frozen=True)

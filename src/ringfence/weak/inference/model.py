@@ -166,7 +166,7 @@ def load_model(
     Args:
         path: its file, ``model.safetensors``, or the folder of its training.
         device: auto, cpu or cuda; auto takes a GPU if there is one.
-        flips: average over the flips that the model was judged with.
+        flips: average over the flips and turns that the model was judged with.
         batch: how many slices or patches the network gets at once; default: 16 or 2.
         trust: the class path of a network that may be imported although it is not a known one: naming it runs its
             code.

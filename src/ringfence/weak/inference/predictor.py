@@ -24,7 +24,7 @@ from ringfence.weak.inference.lanes import Begun, Lanes
 from ringfence.weak.inference.quality import Quality, QualityTally, doubt_of
 from ringfence.weak.networks.build import Tempered
 from ringfence.weak.networks.likeliest import likeliest
-from ringfence.weak.networks.neighbours import neighbours_averaged
+from ringfence.weak.networks.neighbouring_slices import neighbours_averaged
 from ringfence.weak.prepared.preprocessing import framed
 from ringfence.weak.tasks.samples import padded
 from ringfence.weak.training.settings import flip_axes

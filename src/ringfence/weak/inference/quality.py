@@ -20,7 +20,7 @@ class Quality:
     Attributes:
         uncertainty: 1 - mean of p over the class's mask, of its probabilities p: 0 is sure, a half a coin toss;
             not a number where there is no mask.
-        flip_agreement: Dice between the answers about the image and about its flips, turned back: 1 is the same;
+        flip_agreement: Dice between the answers about the image and about its flips and turns: 1 is the same;
             None where there were none.
     """
 

@@ -1,6 +1,6 @@
 """Augmentation: images are flipped, moved, scaled along the axes, and changed in brightness.
 
-They are turned only for the network, whose answer is turned back (``networks/turning.py``): boxes cannot be.
+They are turned only for the network, whose answer is turned back (``segmentation/turning.py``): boxes cannot be.
 
 MONAI has each of these one image at a time; here they are batched, on whatever device the batch is, and every
 constraint is asked what becomes of its targets. What becomes of a sample depends on its key alone (see draws), not

@@ -23,12 +23,12 @@ from ringfence.methods import Method
 from ringfence.monitor import Monitor
 from ringfence.residuals import Residual
 from ringfence.segmentation import Region
+from ringfence.segmentation.turning import answer_of_turned
 from ringfence.weak.constraints.constraint import Constraint, Unit
 from ringfence.weak.networks.build import Tempered
 from ringfence.weak.networks.fast import faster
 from ringfence.weak.networks.fast.branches import IN_LINE, Inline
-from ringfence.weak.networks.neighbours import with_neighbours
-from ringfence.weak.networks.turning import answer_of_turned
+from ringfence.weak.networks.neighbouring_slices import with_neighbours
 from ringfence.weak.ranks.world import from_all
 from ringfence.weak.tasks.task import Measure, Task, measured, tolerances
 from ringfence.weak.training.augmentation import Augmentation

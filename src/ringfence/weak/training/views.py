@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringfence.weak.networks.turning import turned
+from ringfence.segmentation.turning import turned
 
 
 class View(NamedTuple):

@@ -18,7 +18,7 @@ from prepared_sets import make_prepared
 from ringfence.weak import BoxDataSettings, TrainingSettings, TrainSettings, box_task, from_preset, train
 from ringfence.weak.inference.model_file import read_model
 from ringfence.weak.inference.predictor import Predictor
-from ringfence.weak.networks.neighbours import neighbours_averaged, with_neighbours
+from ringfence.weak.networks.neighbouring_slices import neighbours_averaged, with_neighbours
 from ringfence.weak.training.fit import make_module
 from ringfence.weak.training.loading.around import AROUND, AROUND_CASE
 from ringfence.weak.training.loading.data import SegmentationData

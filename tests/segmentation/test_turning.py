@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.ndimage import affine_transform
 from torch import nn
 
+from ringfence.segmentation.turning import answer_of_turned, boxes_in_sight, in_sight, turned
 from ringfence.weak.constraints.motion import Motion
-from ringfence.weak.networks.turning import answer_of_turned, boxes_in_sight, in_sight, turned
 from ringfence.weak.training.augmentation import augmented
 from ringfence.weak.training.settings import AugmentSettings
 from ringfence.weak.training.variation import turns
