@@ -78,7 +78,7 @@ def test_validation_sees_beyond_its_batches(
         for batch in SegmentationData(task, 4, around=True, rank=rank, ranks=ranks).val_dataloader():
             if "ghost" not in batch:
                 assert len(batch[AROUND]) == len(batch[AROUND_CASE]) == 2
-                logits = module._judged(dict(batch)).softmax(dim=1).detach()
+                logits = module.judging.found(module.predicted, batch).softmax(dim=1).detach()
                 found |= dict(zip(batch["index"].tolist(), logits, strict=True))
     plain = box_task(replace(asked.data, streamed="never"), asked.constraints).validation
     with torch.no_grad():
@@ -108,7 +108,7 @@ def test_volumes_have_none(tmp_path: Path) -> None:
         {"data.patch": [4, 16, 16], "network.class_path": "torch.nn.Conv3d", "network.init_args": SMALL}
     )
     task = box_task(asked.data, asked.constraints)
-    assert make_module(asked, task, "log_barrier", 0).neighbours == 0.0
+    assert make_module(asked, task, "log_barrier", 0).judging.neighbours == 0.0
 
 
 @pytest.mark.parametrize(

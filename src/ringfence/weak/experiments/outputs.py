@@ -38,7 +38,7 @@ def keep_outputs(module: WeakSegmentation, task: Task, settings: FitSettings, me
         flips=settings.augment.averaged if settings.augment else (),
         levels=tuple(module.network.levels[1:].tolist()) if module.levelled else (),
         turns=settings.augment.turns if settings.augment else (),
-        neighbours=module.neighbours,
+        neighbours=module.judging.neighbours,
     )
     save_model(folder / MODEL, module.network, card)
 

@@ -132,7 +132,7 @@ def make_data(
         training.batch_size,
         seed=seed,
         masks=module.supervised,
-        around=module.neighbours > 0.0,
+        around=module.judging.neighbours > 0.0,
         rank=world.rank,
         ranks=world.size,
         accumulate=training.accumulate,

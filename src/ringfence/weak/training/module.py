@@ -28,7 +28,6 @@ from ringfence.weak.constraints.constraint import Constraint, Unit
 from ringfence.weak.networks.build import Tempered
 from ringfence.weak.networks.fast import faster
 from ringfence.weak.networks.fast.branches import IN_LINE, Inline
-from ringfence.weak.networks.neighbouring_slices import with_neighbours
 from ringfence.weak.ranks.world import from_all
 from ringfence.weak.tasks.task import Measure, Task, measured, tolerances
 from ringfence.weak.training.augmentation import Augmentation
@@ -45,7 +44,7 @@ from ringfence.weak.training.divergence import (
 )
 from ringfence.weak.training.gpu.recording import Recording, rest_of
 from ringfence.weak.training.gpu.steps import record_steps, take_numbers
-from ringfence.weak.training.loading.around import AROUND, AROUND_CASE
+from ringfence.weak.training.judging import Judging
 from ringfence.weak.training.loading.data import Batch
 from ringfence.weak.training.supervision import supervised_loss
 from ringfence.weak.training.together.batch_norm import Ghost
@@ -58,7 +57,6 @@ from ringfence.weak.training.together.global_batch import (
     taken,
 )
 from ringfence.weak.training.validation import LAST, Validation
-from ringfence.weak.training.views import view_averaged, views_of
 
 OptimiserOf: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]
 ScheduleOf: TypeAlias = Callable[[Optimizer, int], LRScheduler]
@@ -132,9 +130,8 @@ class WeakSegmentation(pl.LightningModule):
         self.classes, self.fence, self.monitor = classes, fence, Monitor(tolerances(constraints) or 0.0)
         measured_in = measure or partial(measured, constraints)
         self.measure, self._counted = measured_in(unit), None if unit == "pixels" else measured_in("pixels")
-        self.augmentation, self.supervised, self.views = augmentation, supervised, views_of(flips, turns)
-        self._upright, self._turning = views_of(flips), bool(turns)
-        self.neighbours = 0.0 if volumes else neighbours
+        self.augmentation, self.supervised = augmentation, supervised
+        self.judging = Judging(flips, turns, 0.0 if volumes else neighbours)
         self._dice_weight, self.ghost = dice_weight, Ghost()
         self.temperatures, self.seed, self.cuda_graphs, self.fused = temperatures, seed, cuda_graphs, fused
         self._optimiser, self._schedule = optimiser, schedule
@@ -173,31 +170,13 @@ class WeakSegmentation(pl.LightningModule):
 
     def predicted(self, images: Tensor) -> Tensor:
         """Logits as they are judged: the log of probabilities averaged over views, if there are several."""
-        views = self.views if self._turning and self._last_epochs else self._upright
-        if len(views) == 1:
-            logits: Tensor = self(images)
-            return logits
         levels = self.network.levels if self.levelled else None
-        mean = view_averaged(self, self._scaled(images), views, levels).float()
-        return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
+        return self.judging.answer(self, self._scaled(images), levels, self._last_epochs)
 
-    @property
     def _last_epochs(self) -> bool:
         """Whether what is found now says what the training reaches: with nobody who trains, it does."""
         epochs = getattr(self._trainer, "max_epochs", None) or 0
         return int(self.current_epoch) >= epochs - LAST
-
-    def _judged(self, batch: Batch) -> Tensor:
-        """Logits of a batch of validation: its slices are found together with those before and after it, if so."""
-        answer = self.recording.answers or self.predicted
-        if AROUND not in batch:
-            return answer(batch["image"])
-        before, after = batch.pop(AROUND).split(1)
-        case_before, case_after = batch.pop(AROUND_CASE).split(1)
-        logits = answer(torch.cat([before, batch["image"], after]))
-        case = torch.cat([case_before, batch["case"], case_after])
-        mean = with_neighbours(logits.softmax(dim=1), case, self.neighbours)
-        return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
 
     def training_step(self, batch: Batch, number: int) -> Tensor:
         """Cross-entropy (and Dice loss) if the masks are used, and the constraints' term if there is a fence."""
@@ -256,7 +235,7 @@ class WeakSegmentation(pl.LightningModule):
         """Whether the constraints hold and, where there are masks, what measures are made of."""
         ghost = GHOST in batch
         batch, _ = taken(batch, 0, 1)
-        logits = self._judged(batch)
+        logits = self.judging.found(self.recording.answers or self.predicted, batch)
         self.validation.judge(logits, batch, ghost)
         if ghost:
             return
@@ -298,8 +277,8 @@ class WeakSegmentation(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Log the mean training loss: validation comes last in an epoch, before callbacks read what was logged."""
-        if self.recording.answers is not None and self._turning:
-            self.recording.answers.are_of(self._last_epochs)
+        if self.recording.answers is not None and self.judging.turns:
+            self.recording.answers.are_of(self._last_epochs())
         if self.trainer.sanity_checking or not self._losses:
             return
         self._stop(self._watch.settle())
