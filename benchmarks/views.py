@@ -54,7 +54,7 @@ def looked_at(run: Path) -> dict[str, Any]:
     def dice(mean: torch.Tensor, share: float) -> float:
         weighed = mean * levels.exp()
         weighed = weighed / weighed.sum(dim=1, keepdim=True)
-        cases = [weighed[case == number] for number in case.unique()]
+        cases = [weighed[case == number] for number in case.unique_consecutive()]
         together = torch.cat([part for one in cases for part in neighbours_averaged([one], share)])
         metric = Dice()
         metric.update(together, dict(task.validation))

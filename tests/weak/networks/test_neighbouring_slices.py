@@ -16,10 +16,12 @@ from scipy.ndimage import convolve1d
 
 from prepared_sets import make_prepared
 from ringfence.weak import BoxDataSettings, TrainingSettings, TrainSettings, box_task, from_preset, train
+from ringfence.weak.experiments.settings import SyntheticSettings
 from ringfence.weak.inference.model_file import read_model
 from ringfence.weak.inference.predictor import Predictor
 from ringfence.weak.networks.neighbouring_slices import neighbours_averaged, with_neighbours
-from ringfence.weak.training.fit import make_module
+from ringfence.weak.tasks.discs import disc_task
+from ringfence.weak.training.fit import make_data, make_module
 from ringfence.weak.training.loading.around import AROUND, AROUND_CASE
 from ringfence.weak.training.loading.data import SegmentationData
 
@@ -109,6 +111,15 @@ def test_volumes_have_none(tmp_path: Path) -> None:
     )
     task = box_task(asked.data, asked.constraints)
     assert make_module(asked, task, "log_barrier", 0).judging.neighbours == 0.0
+
+
+def test_nor_have_images_that_are_of_no_case() -> None:
+    """Generated discs, each an image of its own."""
+    asked = from_preset(SyntheticSettings, "synthetic-small", {"training.neighbours": 0.2})
+    task = disc_task(asked.data, 0)
+    module = make_module(asked, task, "log_barrier", 0)
+    assert module.judging.neighbours == 0.0
+    assert AROUND not in next(iter(make_data(asked, task, module, 0).val_dataloader()))
 
 
 @pytest.mark.parametrize(

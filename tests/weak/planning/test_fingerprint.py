@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import ndimage
 
 from prepared_sets import described_anew, make_prepared
 from ringfence.weak.annotations import BoxAnnotation
-from ringfence.weak.planning.fingerprint import read_fingerprint
+from ringfence.weak.planning.fingerprint import _alike, read_fingerprint
 from ringfence.weak.planning.plan import make_plan
 from ringfence.weak.prepared.prepared_set import PreparedSet
 
@@ -142,3 +146,20 @@ def test_unknown_spacing_is_no_spacing(tmp_path: Path) -> None:
     assert found.spacing is None
     assert found.flatness is None
     assert found.uneven == 1.0
+
+
+BOX = st.tuples(*[st.tuples(st.integers(0, 6), st.integers(0, 6)).map(sorted)] * 2)
+
+
+@given(
+    cases=st.lists(st.lists(st.lists(BOX, min_size=2, max_size=2), min_size=1, max_size=4), min_size=1, max_size=3)
+)
+def test_how_alike_boxes_of_neighbouring_slices_are(cases: list[list[list[Any]]]) -> None:
+    """Against pixels that are counted one by one; of boxes without any, nothing is said."""
+    shares = []
+    for case in cases:
+        pixels = [[set(product(range(*box[0]), range(*box[1]))) for box in boxes] for boxes in case]
+        for here, there in pairwise(pixels):
+            shares += [max(len(one & other) / len(one | other) for other in there) for one in here if one]
+    found = _alike([np.array(case) for case in cases])
+    assert found == pytest.approx(sum(shares) / len(shares) if shares else 0.0)

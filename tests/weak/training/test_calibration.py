@@ -211,6 +211,14 @@ def test_levels_are_those_of_the_mean(classes: int, flips: int, levels: list[flo
     torch.testing.assert_close(found.double(), torch.tensor(expected), rtol=1e-4, atol=1e-6)
 
 
+def test_levels_of_nothing_are_no_levels() -> None:
+    """Also where a view sees half of a pixel, which then counts half."""
+    answers = torch.rand(2, 1, 3, 4, 4).softmax(dim=2) * torch.rand(2, 1, 1, 4, 4)
+    torch.testing.assert_close(mean_of(answers, torch.zeros(3)), mean_of(answers))
+    expected = answers.sum(dim=0) / answers.sum(dim=(0, 2)).unsqueeze(1)
+    torch.testing.assert_close(mean_of(answers), expected)
+
+
 def test_validation_gives_levels_to_the_mean_over_flips() -> None:
     """A network that looks to the left sees something else in the flipped image: in float64, by hand."""
     network = torch.nn.Conv2d(1, 2, 3, padding=1, bias=False)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.trainer.states import TrainerFn
 from scipy import ndimage, special
 from torch import nn
 from torch.utils.data import DataLoader
@@ -25,6 +26,7 @@ from ringfence.weak.training.fit import make_data, make_module, quiet_lightning
 from ringfence.weak.training.measures import overlap
 from ringfence.weak.training.methods import METHODS
 from ringfence.weak.training.module import WeakSegmentation
+from ringfence.weak.training.views import view_averaged, views_of
 
 NETWORK = NetworkSettings("torch.nn.Conv2d", {"kernel_size": 5, "padding": 2})
 TASK = disc_task(DiscSettings(size=24, train=6, validation=4), seed=3)
@@ -101,6 +103,26 @@ def test_predictions_are_averaged_over_flips() -> None:
     np.testing.assert_allclose(found.exp().numpy(), np.mean(turned, axis=0), rtol=1e-4)
     flipped.validation_step(TASK.validation | {"index": torch.arange(4)}, 0)
     assert torch.equal(flipped.validation.measures["dice"].overlaps[0], overlap(found, TASK.validation["mask"]))
+
+
+def test_the_last_epochs_look_at_turned_images_too() -> None:
+    """Ten of them, and whoever validates a trained network; before, flips alone."""
+    images = TASK.validation["image"]
+    turning, upright = (module(rf.Penalty(), flips=(-1,), turns=turns) for turns in ((-20.0, 20.0), ()))
+    every = view_averaged(turning, images.float() / 255.0, views_of((-1,), (-20.0, 20.0))).log().detach()
+    flips = upright.predicted(images).detach()
+    assert not torch.allclose(every, flips, atol=1e-3)
+    fitting, validating = (SimpleNamespace(fn=fn) for fn in (TrainerFn.FITTING, TrainerFn.VALIDATING))
+    for epoch, state, expected in (
+        (0, fitting, flips),
+        (1, fitting, flips),
+        (2, fitting, every),
+        (0, validating, every),
+    ):
+        turning._trainer = SimpleNamespace(current_epoch=epoch, max_epochs=12, state=state)
+        torch.testing.assert_close(turning.predicted(images).detach(), expected, rtol=1e-4, atol=1e-5)
+    turning._trainer = None
+    torch.testing.assert_close(turning.predicted(images).detach(), every, rtol=1e-4, atol=1e-5)
 
 
 def test_a_certain_prediction_is_still_finite() -> None:

@@ -247,9 +247,13 @@ def test_rows_with_different_columns_read_back(rows: list[dict[str, float]]) -> 
 def test_a_setting_that_did_not_exist_has_its_default(tmp_path: Path) -> None:
     """Else the second half would be another training, and nobody would know."""
     opened(tmp_path / "run", {"data": {"margin": 0}, "training": {"lr": 0.1}}, resume=False)
-    now = {"data": {"margin": 0, "tighten": 0.0}, "training": {"lr": 0.1, "neighbours": 0.0}}
+    now = {
+        "data": {"margin": 0, "tighten": 0.0},
+        "training": {"lr": 0.1, "neighbours": 0.0},
+        "augment": {"turn": 0.0},
+    }
     opened(tmp_path / "run", now, resume=True)
-    for name, key in (("data", "tighten"), ("training", "neighbours")):
+    for name, key in (("data", "tighten"), ("training", "neighbours"), ("augment", "turn")):
         with pytest.raises(ValueError, match=f"{name}.{key}: was 0.0, now 0.1"):
             opened(tmp_path / "run", now | {name: {**now[name], key: 0.1}}, resume=True)
 

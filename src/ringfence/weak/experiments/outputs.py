@@ -54,7 +54,7 @@ def bytes_needed(task: Task, network: torch.nn.Module, trainings: int) -> int:
 
 
 def _keep_pictures(module: WeakSegmentation, task: Task, file: Path) -> None:
-    """Images, truth and predictions."""
+    """Images, truth and predictions, of each slice by itself."""
     samples = torch.tensor(task.pictured(PICTURES))
     pixels = pixels_of(task.validation, samples)
     images = pixels["image"]

@@ -42,7 +42,7 @@ def teach(
     """Write a teacher's labels of the training cases, unless they are there; of several ranks, each does some.
 
     Args:
-        models: whose mean answer it is, averaged over flips as in validation.
+        models: whose mean answer it is, averaged over flips, turns and neighbouring slices as in validation.
         task: of the prepared set, with what its labels say.
         prepared: the set.
         folder: where to.

@@ -30,7 +30,7 @@ class Segmentation:
         classes: their names.
         labels: their values in the mask.
         spacing: millimetres between voxels, if they were given.
-        quality: how sure the model is of each class, and whether flips change its mind.
+        quality: how sure the model is of each class, and whether flips and turns change its mind.
     """
 
     mask: NDArray[np.uint8]

@@ -39,7 +39,7 @@ class Prediction:
         file: its mask.
         voxels: of each class, by name.
         spacing: millimetres along z, y, x; None if the header does not know.
-        quality: how sure the model is of each class, and whether flips change its mind.
+        quality: how sure the model is of each class, and whether flips and turns change its mind.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What an answer says about itself, without any mask: how sure the network is, and whether flips matter."""
+"""What an answer says about itself, without any mask: how sure the network is, and whether views matter."""
 
 from __future__ import annotations
 

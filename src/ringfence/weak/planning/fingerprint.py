@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -203,15 +204,15 @@ def _facts(
 
 def _alike(found: Sequence[Boxes]) -> float:
     """Intersection over union of boxes ``[slices, objects, 2, 2]`` of cases with the likest of the next slice."""
-    every = [np.zeros(0)]
-    for boxes in found:
-        one, other = boxes[:-1, :, None], boxes[1:, None, :]
-        common = (np.minimum(one[..., 1], other[..., 1]) - np.maximum(one[..., 0], other[..., 0])).clip(min=0)
-        both, areas = common.prod(axis=-1), (boxes[..., 1] - boxes[..., 0]).prod(axis=-1)
-        either = areas[:-1, :, None] + areas[1:, None, :] - both
-        every.append((both / np.maximum(either, 1)).max(axis=-1, initial=0.0)[areas[:-1] > 0])
-    shares = np.concatenate(every)
-    return float(shares.mean()) if len(shares) else 0.0
+    shares: list[float] = []
+    for case in found:
+        for here, there in pairwise(one[(one[..., 1] > one[..., 0]).all(axis=-1)] for one in case):
+            low = np.maximum(here[:, None, :, 0], there[None, :, :, 0])
+            high = np.minimum(here[:, None, :, 1], there[None, :, :, 1])
+            both = (high - low).clip(min=0).prod(axis=-1)
+            one, other = ((some[..., 1] - some[..., 0]).prod(axis=-1) for some in (here, there))
+            shares += (both / (one[:, None] + other - both)).max(axis=-1, initial=0.0).tolist()
+    return float(np.mean(shares)) if shares else 0.0
 
 
 def _visible(

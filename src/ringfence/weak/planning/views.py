@@ -9,27 +9,31 @@ from ringfence.weak.planning.choice import Choice
 from ringfence.weak.planning.fingerprint import Fingerprint
 
 TURN: Final = 30.0
-"""Degrees: twice as many are better for small slices and worse for large ones (results/plan/folds-256-turn.md)."""
+"""Degrees: better than none and than twice as many on folds of large slices (results/plan/folds-256-turn.md)."""
 ALIKE: Final = 0.5
-"""Of boxes in neighbouring slices, intersection over union: if it is more, slices tell of each other."""
+"""Of boxes in neighbouring slices, intersection over union: from there on, slices tell of each other."""
 SHARE: Final = 0.25
 """Of each neighbouring slice, in what is found in a slice."""
 
 
 def view_choices(found: Fingerprint, volumes: bool) -> list[Choice]:
     """Turns, and neighbours: of slices."""
-    return [] if volumes else [_turn(found), *_neighbours(found)]
+    return [] if volumes else [*_turn(found), *_neighbours(found)]
 
 
-def _turn(found: Fingerprint) -> Choice:
+def _turn(found: Fingerprint) -> list[Choice]:
     """As far as the ends of a long image stay in sight."""
     turn = math.floor(min(TURN, math.degrees(math.asin(min(found.size) / max(found.size)))))
-    return Choice(
-        "augment.turn",
-        float(turn),
-        "boxes are along the axes, and objects need not be: a network that sees images turned by up to so many "
-        "degrees cannot tell where the corners of a box are, and leaves them out",
-    )
+    if turn == 0:
+        return []
+    return [
+        Choice(
+            "augment.turn",
+            float(turn),
+            "boxes are along the axes, and objects need not be: a network that sees images turned by up to so many "
+            "degrees cannot tell where the corners of a box are, and leaves them out",
+        )
+    ]
 
 
 def _neighbours(found: Fingerprint) -> list[Choice]:

@@ -25,7 +25,19 @@ from ringfence.weak.tasks.windows import PIXELS, Size, StreamedRows, WindowReade
 
 Rows = dict[str, Tensor]
 Patch = Size
-OWN: Final = (*PIXELS, "volume_size", "aim", "index", "key", "rows", "ghost", "yardstick", "turn")
+OWN: Final = (
+    *PIXELS,
+    "volume_size",
+    "aim",
+    "index",
+    "key",
+    "rows",
+    "ghost",
+    "yardstick",
+    "turn",
+    "around",
+    "around_case",
+)
 """What samples and batches have of their own: no constraint may call a target so."""
 
 

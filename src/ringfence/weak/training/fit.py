@@ -112,7 +112,7 @@ def make_module(settings: FitSettings, task: Task, method: str, seed: int) -> We
         dice_weight=TAUGHT_DICE if task.taught else getattr(own, "dice", 0.0),
         flips=flip_axes(settings.augment.averaged if settings.augment else ()),
         turns=settings.augment.turns if settings.augment else (),
-        neighbours=training.neighbours if len(task.space) == 2 else 0.0,
+        neighbours=training.neighbours if len(task.space) == 2 and "case" in task.validation else 0.0,
         temperatures=(own.temperature, own.final_temperature),
         optimiser=optimiser,
         schedule=None if settings.schedule.class_path is None else schedule,

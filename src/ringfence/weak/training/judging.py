@@ -26,8 +26,8 @@ class Judging:
         self._upright, self._every, self.neighbours = views_of(flips), views_of(flips, turns), neighbours
 
     @property
-    def turns(self) -> bool:
-        """Whether the last epochs look at more than those before them."""
+    def grows(self) -> bool:
+        """Whether the last epochs have more views than those before them."""
         return len(self._every) > len(self._upright)
 
     def answer(
@@ -41,7 +41,7 @@ class Judging:
             levels: in these logits; see ``mean_of``.
             last: whether it is one of the last epochs.
         """
-        views = self._every if self.turns and last() else self._upright
+        views = self._every if self.grows and last() else self._upright
         return network(images) if len(views) == 1 else _log(view_averaged(network, images, views, levels).float())
 
     def found(self, answer: Callable[[Tensor], Tensor], batch: Batch) -> Tensor:

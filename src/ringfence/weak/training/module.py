@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -87,7 +88,8 @@ class WeakSegmentation(pl.LightningModule):
         dice_weight: of Dice loss beside cross-entropy, where masks are used.
         flips: axes of images; validation averages predictions over an image and its flips along them.
         turns: degrees; and, in the last epochs (``validation.LAST``), over those turned by so many.
-        neighbours: the share of each neighbouring slice in what validation finds in a slice.
+        neighbours: the share of each neighbouring slice in what validation finds in a slice, for batches that have
+            the slices around them (``SegmentationData(around=True)``).
         temperatures: the network's in the first epoch and in the last (geometric schedule).
         optimiser: from parameters to the optimiser; default: Adam with a learning rate of 1e-3.
         schedule: from the optimiser and the number of epochs to a scheduler, stepped once an epoch; default: none.
@@ -175,6 +177,9 @@ class WeakSegmentation(pl.LightningModule):
 
     def _last_epochs(self) -> bool:
         """Whether what is found now says what the training reaches: with nobody who trains, it does."""
+        state = getattr(self._trainer, "state", None)
+        if state is not None and state.fn != TrainerFn.FITTING:
+            return True
         epochs = getattr(self._trainer, "max_epochs", None) or 0
         return int(self.current_epoch) >= epochs - LAST
 
@@ -277,7 +282,7 @@ class WeakSegmentation(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Log the mean training loss: validation comes last in an epoch, before callbacks read what was logged."""
-        if self.recording.answers is not None and self.judging.turns:
+        if self.recording.answers is not None and self.judging.grows:
             self.recording.answers.are_of(self._last_epochs())
         if self.trainer.sanity_checking or not self._losses:
             return

@@ -22,7 +22,7 @@ from ringfence.folders import content, locked
 from ringfence.hints import one_line
 from ringfence.weak.ranks.world import from_all, is_first, ranks
 from ringfence.weak.tasks.settings import BoxDataSettings
-from ringfence.weak.training.settings import TrainingSettings
+from ringfence.weak.training.settings import AugmentSettings, TrainingSettings
 
 CONFIG: Final = "config.yaml"
 ENVIRONMENT: Final = "environment.json"
@@ -279,7 +279,8 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
 
 def _defaults() -> dict[str, Any]:
     """Of settings that a run may have been begun without, because there were none."""
-    return flat({"data": asdict(BoxDataSettings()), "training": asdict(TrainingSettings())})
+    augment, training = asdict(AugmentSettings()), asdict(TrainingSettings())
+    return flat({"data": asdict(BoxDataSettings()), "training": training, "augment": augment})
 
 
 def _check_complete(path: Path, begun: Mapping[str, Any], config: Mapping[str, Any]) -> None:

@@ -51,8 +51,8 @@ def drawn(key: Tensor, shape: Sequence[int], settings: AugmentSettings) -> Varia
         depth = shape[2]
         scale[:, 0], shift[:, 0] = 1.0, (shift[:, 0] * depth).round() / depth
     for axis in flip_axes(settings.flip):
-        turned = draws[:, flip_place(axes, axis)] < 0.5
-        scale[:, axis] = torch.where(turned, -scale[:, axis], scale[:, axis])
+        flipped = draws[:, flip_place(axes, axis)] < 0.5
+        scale[:, axis] = torch.where(flipped, -scale[:, axis], scale[:, axis])
     return Variation(scale, shift, draws[:, 3 * axes :], nodes_of_fields(key, shape, settings.bias))
 
 

@@ -64,7 +64,8 @@ def mean_of(answers: Iterable[Tensor], levels: Tensor | None = None) -> Tensor:
     """
     total = None
     for answer in answers:
-        one = answer if levels is None else _levelled(answer, -levels)
+        # what sees half of a pixel counts half, with levels and without
+        one = answer if levels is None else _levelled(answer, -levels) * answer.sum(dim=1, keepdim=True)
         total = one if total is None else total + one
     if total is None:
         raise ValueError("there is no answer to average")

@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from ringfence.weak.tasks.windows import pixels_of
+from ringfence.weak.tasks.windows import PIXELS, StreamedRows
 from ringfence.weak.training.loading.patches import Batch
 
 AROUND: Final = "around"
@@ -36,5 +36,6 @@ class WithAround:
         for batch in self.batches:
             index = batch["index"]
             ends = torch.stack([index[0] - 1, index[-1] + 1]).clamp(0, len(case) - 1).to(case.device)
-            images = rows["image"][ends] if "image" in rows else pixels_of(rows, ends)["image"]
+            pixels = rows.pixels(ends, PIXELS[:1]) if isinstance(rows, StreamedRows) else {}
+            images = pixels["image"] if pixels else rows["image"][ends]
             yield {**batch, AROUND: images.to(index.device), AROUND_CASE: case[ends].to(index.device)}
