@@ -154,6 +154,26 @@ def test_turns_are_of_all_degrees_and_of_none_of_the_other_numbers() -> None:
     assert torch.equal(turning["turn"], turns(key[:8], 60.0))
 
 
+def test_augmentation_tells_boxes_what_is_out_of_sight() -> None:
+    """One box in the corner, one in the middle, of images that nothing else is done to."""
+    key = torch.arange(50) * 7919
+    box = torch.tensor([[0, 5], [0, 5]]), torch.tensor([[7, 9], [7, 9]])
+    batch = {
+        "image": torch.zeros(50, 1, 16, 16, dtype=torch.uint8),
+        "key": key,
+        "box": torch.stack(box).expand(50, 1, 2, 2, 2),
+        "whole": torch.ones(50, 1, 2, 2, dtype=torch.bool),
+        "margin": torch.zeros(50, 2, dtype=torch.int64),
+        "uncut": torch.ones(50, 1, dtype=torch.bool),
+    }
+    found = augmented(batch, {}, AugmentSettings([], shift=0.0, scale=0.0, turn=60.0))
+    assert torch.equal(found["box"], batch["box"])
+    far = turns(key, 60.0).abs() > math.radians(5.0)
+    assert 10 < far.sum() < 50
+    assert torch.equal(found["whole"].all(dim=-1)[far], torch.tensor([[False, True]]).expand(int(far.sum()), 1, 2))
+    assert not found["uncut"][far].any()
+
+
 @pytest.mark.parametrize(
     ("turn", "message"),
     [

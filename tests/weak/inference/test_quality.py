@@ -225,3 +225,13 @@ def test_masks_are_as_they_would_be_without() -> None:
         mean = sum(network(images.flip(some)).softmax(dim=1).flip(some) for some in axes)
     assert isinstance(mean, torch.Tensor)
     assert np.array_equal(found.mask, mean.argmax(dim=1).numpy())
+
+
+def test_views_are_compared_where_all_of_them_see() -> None:
+    """An answer that is nothing at all out of sight does not disagree there."""
+    tally, answer = QualityTally(1), torch.tensor([0.1, 0.9]).view(1, 2, 1, 1).expand(1, 2, 4, 4)
+    half = answer.clone()
+    half[..., :2] = 0.0
+    tally.compare([answer, half])
+    tally.add(answer, answer.argmax(dim=1))
+    assert tally.quality().flip_agreement == (1.0,)

@@ -19,13 +19,18 @@ from torch.utils.data import DataLoader
 import ringfence as rf
 from ringfence.lightning import FenceCallback
 from ringfence.weak import NetworkSettings, Samples, SegmentationData, SyntheticSettings, from_preset
+from ringfence.weak.constraints.motion import Motion
 from ringfence.weak.networks.build import Tempered
 from ringfence.weak.tasks.discs import disc_task
+from ringfence.weak.tasks.samples import moved_targets
 from ringfence.weak.tasks.settings import DiscSettings
+from ringfence.weak.training.augmentation import Augmentation
 from ringfence.weak.training.fit import make_data, make_module, quiet_lightning
 from ringfence.weak.training.measures import overlap
 from ringfence.weak.training.methods import METHODS
-from ringfence.weak.training.module import WeakSegmentation
+from ringfence.weak.training.module import WeakSegmentation, region_of
+from ringfence.weak.training.settings import AugmentSettings
+from ringfence.weak.training.variation import turns
 from ringfence.weak.training.views import view_averaged, views_of
 
 NETWORK = NetworkSettings("torch.nn.Conv2d", {"kernel_size": 5, "padding": 2})
@@ -103,6 +108,22 @@ def test_predictions_are_averaged_over_flips() -> None:
     np.testing.assert_allclose(found.exp().numpy(), np.mean(turned, axis=0), rtol=1e-4)
     flipped.validation_step(TASK.validation | {"index": torch.arange(4)}, 0)
     assert torch.equal(flipped.validation.measures["dice"].overlaps[0], overlap(found, TASK.validation["mask"]))
+
+
+def test_training_asks_about_turned_images() -> None:
+    """The loss is that of the answer turned back; validation's images are as they are."""
+    plain = AugmentSettings([], shift=0.0, scale=0.0, intensity=0.0, bias=0.0, noise=0.0, turn=50.0)
+    made = module(rf.Penalty(), augmentation=Augmentation.of(TASK, plain))
+    batch = {name: one[:4] for name, one in TASK.train.items()} | {"key": torch.arange(4), "index": torch.arange(4)}
+    angle = turns(batch["key"], 50.0)
+    logits = rf.segmentation.answer_of_turned(made.network, batch["image"].float() / 255.0, angle)
+    moved = moved_targets(
+        batch, TASK.constraints, Motion.resampled(torch.ones(4, 2), torch.zeros(4, 2), (24, 24), angle)
+    )
+    expected = made.fence(**made.measure(region_of(logits, batch | moved), batch | moved))
+    torch.testing.assert_close(made.training_step(batch, 0), expected)
+    upright = made.fence(**made.measure(region_of(made(batch["image"]), batch), batch))
+    assert not torch.allclose(upright, expected, rtol=1e-3)
 
 
 def test_the_last_epochs_look_at_turned_images_too() -> None:
