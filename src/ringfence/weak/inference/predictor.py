@@ -71,7 +71,8 @@ class Predictor:
             cores = torch.get_num_threads()
             shape = (len(card.channels), *(card.preprocessing.size if card.patch is None else card.patch))
             lanes = affordable(network, shape, min(batch or cores, cores))  # a GPU has a memory of its own
-            self.batch = batch or max(self.batch, lanes)
+            # answers to all views wait for each other: as many as if there were two of each image
+            self.batch = batch or max(2 * self.batch // max(2, len(self._views)), lanes)
             self._lanes: Lanes | None = Lanes(network, lanes, levels)
             self._probabilities: Callable[..., Tensor] = partial(self._lanes, views=self._views)
         else:
