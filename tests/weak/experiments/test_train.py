@@ -88,10 +88,11 @@ def test_training_and_model_know_the_flips_and_masks_their_dice_loss(tmp_path: P
     make_prepared(tmp_path / "set")
     asked = settings(tmp_path / "set", TrainSettings, augment=AugmentSettings(flip=["up-down", "left-right"]))
     task = task_of(asked)
-    assert make_module(asked, task, "penalty", 0).flips == (-2, -1)
+    views = make_module(asked, task, "penalty", 0).judging.every
+    assert [view.flip for view in views] == [(), (-2,), (-1,), (-2, -1)]
     assert read_model(trained(asked, tmp_path / "run"))[1].flips == ("up-down", "left-right")
     once = replace(asked, augment=replace(asked.augment, average=False))
-    assert make_module(once, task, "penalty", 0).flips == ()
+    assert make_module(once, task, "penalty", 0).judging.every == [View()]
     batch = {name: tensor[:3] for name, tensor in task.train.items()}
     losses = []
     for dice in (0.0, 1.0):

@@ -20,15 +20,19 @@ class Judging:
         flips: axes of images; views are the image and its flips along them.
         turns: degrees; and, in the last epochs, those turned by so many.
         neighbours: the share of each neighbouring slice in what is found in a slice; 0: each is found by itself.
+
+    Attributes:
+        upright: the views of all epochs.
+        every: those of the last ones.
     """
 
     def __init__(self, flips: Sequence[int], turns: Sequence[float], neighbours: float) -> None:
-        self._upright, self._every, self.neighbours = views_of(flips), views_of(flips, turns), neighbours
+        self.upright, self.every, self.neighbours = views_of(flips), views_of(flips, turns), neighbours
 
     @property
     def grows(self) -> bool:
         """Whether the last epochs have more views than those before them."""
-        return len(self._every) > len(self._upright)
+        return len(self.every) > len(self.upright)
 
     def answer(
         self, network: Callable[[Tensor], Tensor], images: Tensor, levels: Tensor | None, last: Callable[[], bool]
@@ -41,7 +45,7 @@ class Judging:
             levels: in these logits; see ``mean_of``.
             last: whether it is one of the last epochs.
         """
-        views = self._every if self.grows and last() else self._upright
+        views = self.every if self.grows and last() else self.upright
         return network(images) if len(views) == 1 else _log(view_averaged(network, images, views, levels).float())
 
     def found(self, answer: Callable[[Tensor], Tensor], batch: Batch) -> Tensor:
