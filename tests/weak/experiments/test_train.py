@@ -37,6 +37,7 @@ from ringfence.weak.training.fit import make_module
 from ringfence.weak.training.history import History
 from ringfence.weak.training.methods import METHODS
 from ringfence.weak.training.run_folder import OneRun
+from ringfence.weak.training.views import View
 
 QUIET = Console(quiet=True)
 NETWORK = NetworkSettings("torch.nn.Conv2d", {"kernel_size": 5, "padding": 2})
