@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,8 @@ import torch
 
 PATIENCE = 280.0
 """Seconds that a process may take; three times what the slowest takes on a busy machine. A test has 900."""
+STACK = 5.0
+"""Seconds that a process may take to show its stack."""
 FORKED_WITH = [
     "monai.networks.nets",
     "pytorch_lightning",
@@ -71,7 +74,7 @@ def ended(process: subprocess.Popen[str], typed: str | None = None, patience: fl
     try:
         return process.communicate(typed, timeout=patience)
     except subprocess.TimeoutExpired:
-        _tell_all(process, signal.SIGABRT)
+        _show_stacks(process)
         try:
             out, said = process.communicate(timeout=20)
         except subprocess.TimeoutExpired as late:
@@ -81,6 +84,28 @@ def ended(process: subprocess.Popen[str], typed: str | None = None, patience: fl
     except BaseException:  # Ctrl-C, or the test's own time is over
         _tell_all(process, signal.SIGKILL)
         raise
+
+
+def _show_stacks(process: subprocess.Popen[str]) -> None:
+    """One process after another: a stack is written in pieces, and those of two at once cannot be read."""
+    for pid in _group(process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGABRT)
+        until = time.monotonic() + STACK
+        while pid in _group(process.pid) and time.monotonic() < until:
+            time.sleep(0.01)
+    _tell_all(process, signal.SIGABRT)  # where there is no /proc, and whoever was started meanwhile
+
+
+def _group(leader: int) -> list[int]:
+    """The processes of a group that still run, as Linux lists them; none elsewhere."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            state, _, group = file.read_text().rpartition(")")[2].split()[:3]
+            if int(group) == leader and state not in "ZX":
+                found.append(int(file.parent.name))
+    return sorted(found)
 
 
 def _tell_all(process: subprocess.Popen[str], number: signal.Signals) -> None:
