@@ -24,7 +24,8 @@ def channels_last(x: Tensor) -> Tensor:
 
 
 def assert_near(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    apart = (found.double() - expected.double()).norm() / expected.double().norm().clamp(min=1e-12)
+    found, expected = found.detach().double(), expected.detach().double()
+    apart = (found - expected).norm() / expected.norm().clamp(min=1e-12)
     assert float(apart) <= tolerance, float(apart)
 
 
@@ -107,13 +108,12 @@ def test_on_a_gpu_its_weight_need_not_have_been_rounded_nor_lie_channels_last(
 
 
 @GPU
-@pytest.mark.parametrize("kind", ["float32", "evaluation", "contiguous"])
+@pytest.mark.parametrize("kind", ["float32", "contiguous"])
 def test_on_a_gpu_what_it_is_not_made_for_is_left_to_cudnn(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(middle, "WINS", EVERYWHERE)
     monkeypatch.setattr(middle, "convolution", None)  # whoever calls it fails
     convolution = nn.Conv2d(16, 16, 3, padding=1).cuda()
     without_bias(convolution)
-    convolution.train(kind != "evaluation")
     x = torch.randn(2, 16, 24, 24, device="cuda")
     with torch.autocast("cuda", dtype=torch.bfloat16, enabled=kind != "float32"):
         convolution(x if kind == "contiguous" else channels_last(x)).float().sum().backward()

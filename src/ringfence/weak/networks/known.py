@@ -70,6 +70,8 @@ _KNOWN: Final[dict[str, tuple[str, str, str]]] = {
         "is_pad",
     ),
 }
+_DEEPER: Final = "ringfence.weak.networks.unet.DeepUNet"
+"""Our own, with BasicUNet's arguments."""
 _LAYERS: Final = ("torch.nn.Conv2d", "torch.nn.Conv3d")
 _LAYER: Final = "in_channels out_channels kernel_size stride padding dilation groups bias padding_mode"
 """A single layer is the least network there is, and good for trying things."""
@@ -103,6 +105,7 @@ def _table() -> dict[str, tuple[str, frozenset[str]]]:
         for spelled in (name, *others.split()):
             for place in (_NETS, f"{_NETS}.{module}"):
                 found[f"{place}.{spelled}"] = (f"{_NETS}.{name}", frozenset(arguments.split()))
+    found[_DEEPER] = (_DEEPER, found[f"{_NETS}.BasicUNet"][1])
     return found
 
 

@@ -11,7 +11,11 @@ from ringfence.weak.planning.fingerprint import Fingerprint
 from ringfence.weak.training.settings import TrainingSettings
 
 HALVINGS: Final = 16
-"""The network halves a side four times."""
+"""The network halves a side four times, at least."""
+FEWEST: Final = 4
+"""Halvings."""
+SMALLEST: Final = 4
+"""Pixels along the smallest map of a network that halves more often."""
 RATES: Final = {32: 5e-4, 16: 1e-3, 8: 2e-3}
 """Learning rates by the network's width: those that the presets were found with."""
 LARGE: Final = 128 * 128
@@ -61,7 +65,8 @@ def network_choices(found: Fingerprint, device: Device, patch: Sequence[int] | N
     """The network, its rate, batches and steps: as much as a device does in minutes."""
     volumes, pixels = patch is not None, math.prod(found.size if patch is None else patch)
     width = 32 if device == "cuda" else 8 if volumes else 16
-    features = [width, width, 2 * width, 4 * width, 8 * width, width]
+    halvings = FEWEST if volumes else halvings_of(found.size)
+    features = [width, width, 2 * width, 4 * width, 8 * width, *[8 * width] * (halvings - FEWEST), width]
     arguments = {"features": features, "act": "relu", "norm": "batch", "upsample": "nontrainable"}
     where = "a GPU" if device == "cuda" else "a CPU"
     batch = 2 if volumes else 8 if device == "cpu" and pixels > LARGE else 16
@@ -73,7 +78,11 @@ def network_choices(found: Fingerprint, device: Device, patch: Sequence[int] | N
     samples = found.cases if volumes else found.slices
     epochs = TrainingSettings(None, steps, batch).lasting(samples).length
     return [
-        Choice("network.class_path", "monai.networks.nets.BasicUNet", "halves four times: sees 140 pixels around"),
+        Choice(
+            "network.class_path",
+            "monai.networks.nets.BasicUNet" if halvings == FEWEST else "ringfence.weak.networks.unet.DeepUNet",
+            f"halves {halvings} times: its smallest map sees {seen_by(halvings)} pixels across",
+        ),
         Choice("network.init_args", arguments, f"as wide as {where} trains in minutes"),
         Choice("training.lr", RATES[width], "the narrower the network, the larger"),
         Choice(
@@ -85,6 +94,18 @@ def network_choices(found: Fingerprint, device: Device, patch: Sequence[int] | N
         Choice("training.steps", steps, f"about {epochs} epochs of {samples} samples"),
         Choice("training.epochs", None, "as many as the steps take"),
     ]
+
+
+def halvings_of(size: Sequence[int]) -> int:
+    """As many as it takes to see a slice as a whole, while its smallest map has some pixels left; at least four."""
+    most = int(math.log2(min(size) / SMALLEST)) if min(size) >= SMALLEST else 0
+    enough = next(number for number in range(FEWEST, 64) if seen_by(number) >= max(size))
+    return max(FEWEST, min(enough, most))
+
+
+def seen_by(halvings: int) -> int:
+    """9 · 2ⁿ - 4: pixels across that one of the smallest map sees, by two 3 × 3 convolutions in each level."""
+    return 9 * (1 << halvings) - 4
 
 
 def patch_of(found: Fingerprint, most: int) -> list[int]:

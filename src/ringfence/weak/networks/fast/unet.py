@@ -1,17 +1,25 @@
-"""MONAI's BasicUNet in fewer passes: its blocks, as subclasses that compute the same."""
+"""MONAI's BasicUNet, and a deeper one, in fewer passes: their blocks, as subclasses that compute the same."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from monai.networks.nets.basic_unet import BasicUNet, Down, UpCat
 from torch import Tensor, nn
 
 from ringfence.weak.networks.fast.convolutions import rounded_together
 from ringfence.weak.networks.fast.maps import Halving, join_doubled
+from ringfence.weak.networks.unet import DeepUNet
 
 
 def compute_directly(module: nn.Module) -> None:
-    """Make one of MONAI's blocks, or a BasicUNet, what is below; leave any other module alone, subclasses too."""
-    kinds: dict[type[nn.Module], type[nn.Module]] = {UpCat: Joining, Down: Lowering, BasicUNet: Passing}
+    """Make one of MONAI's blocks, or a U-Net of them, what is below; leave others alone, subclasses too."""
+    kinds: dict[type[nn.Module], type[nn.Module]] = {
+        UpCat: Joining,
+        Down: Lowering,
+        BasicUNet: Passing,
+        DeepUNet: PassingDeep,
+    }
     module.__class__ = kinds.get(type(module), type(module))
 
 
@@ -50,16 +58,31 @@ class Passing(BasicUNet):
 
     def forward(self, x: Tensor) -> Tensor:
         """As BasicUNet's."""
-        kept: list[Tensor] = []
-        with rounded_together(self):
-            x = self.conv_0(x)
-            for down in (self.down_1, self.down_2, self.down_3, self.down_4):
-                if not isinstance(down, Lowering):  # somebody's own
-                    kept.append(x)
-                x = down(x, kept) if isinstance(down, Lowering) else down(x)
-            for up in (self.upcat_4, self.upcat_3, self.upcat_2, self.upcat_1):
-                x = up(x, kept.pop())
-            return self.final_conv(x)  # type: ignore[no-any-return]
+        downwards = [self.down_1, self.down_2, self.down_3, self.down_4]
+        return _passed(self, x, downwards, [self.upcat_4, self.upcat_3, self.upcat_2, self.upcat_1])
+
+
+class PassingDeep(DeepUNet):
+    """Likewise DeepUNet."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As DeepUNet's."""
+        return _passed(self, x, self.downwards, self.upwards)
+
+
+def _passed(
+    network: BasicUNet | DeepUNet, x: Tensor, downwards: Sequence[nn.Module], upwards: Sequence[nn.Module]
+) -> Tensor:
+    kept: list[Tensor] = []
+    with rounded_together(network):
+        x = network.conv_0(x)
+        for down in downwards:
+            if not isinstance(down, Lowering):  # somebody's own
+                kept.append(x)
+            x = down(x, kept) if isinstance(down, Lowering) else down(x)
+        for up in upwards:
+            x = up(x, kept.pop())
+        return network.final_conv(x)  # type: ignore[no-any-return]
 
 
 def _doubles(upsampling: nn.Module) -> bool:
