@@ -7,6 +7,7 @@ import torch
 
 import ringfence as rf
 from registry import METHODS
+from stalls import no_stalls
 
 pytestmark = pytest.mark.gpu
 
@@ -34,14 +35,10 @@ def test_a_training_call_never_stalls(name: str, reduction: str) -> None:
     value, named, index = batch("cuda")
     fence(**named, index=entry.index(index)).backward()  # the first call makes the state
     data = [batch("cuda", seed) for seed in range(5)]
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_stalls():
         for value, named, index in data:
             again = {"size": rf.between(value, -1.0, torch.ones_like(value)), "place": named["place"]}
             fence(**again, index=entry.index(index)).backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     fence.step()
 
 
@@ -142,11 +139,8 @@ def test_an_overflow_of_float16_leaves_multipliers_alone() -> None:
     fence.step()
     assert fence.multipliers["a"].tolist() == [2.5] * 4
     scale = torch.tensor([4.0, 60000.0, 4.0, 4.0], device="cuda").half()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_stalls():
         fence(a=good * scale * 4, index=index)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     fence.step()
     assert fence.multipliers["a"].tolist() == [2.5] * 4
 
@@ -207,6 +201,7 @@ def test_a_step_in_place_does_not_disturb_a_graph_in_flight() -> None:
     assert fence.multipliers["a"].tolist() == [3.0]
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # torch, of itself
 def test_inductor_compiles_the_loss() -> None:
     fence = rf.LogBarrier(t=3.0)
     value = torch.randn(64, 4, device="cuda")
@@ -224,13 +219,9 @@ def test_region_measures_boxes_without_a_stall_and_like_the_cpu() -> None:
     on_cpu = rf.segmentation.Region(logits)
     expected = (on_cpu.size, on_cpu.centroid, on_cpu.outside(boxes), *on_cpu.strips(boxes))
     there, boxes_there = logits.cuda(), boxes.cuda()
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_stalls():
         rf.segmentation.Region(there, classes=[2, 0]).size.add(1)
         region = rf.segmentation.Region(there)
         found = (region.size, region.centroid, region.outside(boxes_there), *region.strips(boxes_there))
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one.cpu(), other, rtol=1e-4, atol=1e-3)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ringfence.segmentation import Region, contact
+from stalls import no_stalls
 
 pytestmark = pytest.mark.gpu
 
@@ -47,18 +48,13 @@ def assert_same(found: tuple[list[Tensor], Tensor], expected: tuple[list[Tensor]
         torch.testing.assert_close(one.cpu(), other, rtol=2e-5, atol=2e-4)
 
 
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_the_cpus_numbers_without_a_stall(space: tuple[int, ...]) -> None:
     data = case(space)
     there = [one.cuda() for one in data]
     with_gradient(*there)  # the first call sets libraries up
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_stalls():
         found = with_gradient(*there)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert_same(found, with_gradient(*data))
 
 
@@ -71,6 +67,7 @@ def test_under_autocast(space: tuple[int, ...]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:\\s*Online softmax is disabled")  # Inductor's, about its own choice
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # torch, of itself
 def test_compiled_by_inductor_in_one_graph() -> None:
     def few(logits: Tensor, boxes: Tensor, margin: Tensor) -> list[Tensor]:
         region = Region(logits)
