@@ -154,10 +154,9 @@ def write(record: dict[str, Any], out: Path) -> None:
 def over_folds(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Of each variant the folds' Dice, means over seeds; and against the first variant, on the folds of both."""
     found: dict[str, dict[str, Any]] = {}
-    first = by_fold(record, record["variants"][0])
-    for name in record["variants"]:
-        if not (folds := by_fold(record, name)):
-            continue
+    rows = {name: by_fold(some) for name, some in by_row(record).items()}
+    first = next(iter(rows.values()), {})
+    for name, folds in rows.items():
         apart = [folds[fold] - first[fold] for fold in folds if fold in first]
         found[name] = {
             "dice": statistics.mean(folds.values()),
@@ -171,9 +170,20 @@ def over_folds(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def by_fold(record: dict[str, Any], variant: str) -> dict[int, float]:
+def by_row(record: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The trainings of each variant that has some; before one that was refined, what its first network reached."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for name in record["variants"]:
+        some = [one for one in record["trainings"] if one["variant"] == name]
+        if refined := [one for one in some if one.get("rounds")]:
+            rows[f"{name}: before"] = [{**one, "dice": one["rounds"][0]["dice"]} for one in refined]
+        if some:
+            rows[name] = some
+    return rows
+
+
+def by_fold(some: list[dict[str, Any]]) -> dict[int, float]:
     """Dice by fold: the mean over seeds."""
-    some = [one for one in record["trainings"] if one["variant"] == variant]
     return {
         fold: statistics.mean(float(one["dice"]) for one in some if one["fold"] == fold)
         for fold in sorted({one["fold"] for one in some})
@@ -182,7 +192,7 @@ def by_fold(record: dict[str, Any], variant: str) -> dict[int, float]:
 
 def as_markdown(record: dict[str, Any]) -> str:
     """A row for each variant."""
-    facts, first = record["environment"], record["variants"][0]
+    facts, first = record["environment"], next(iter(record["variants_over_folds"]), "")
     folds = len({one["fold"] for one in record["trainings"]})
     lines = [f"| {record['set']} | Dice over folds | against {first} | better in |", "|---|---|---|---|"]
     for name, one in record["variants_over_folds"].items():

@@ -192,17 +192,27 @@ def trained(job: Job) -> dict[str, Any]:
 
 def reached(run: Path, epochs: int = LAST) -> dict[str, Any]:
     """What the folder of a training says of its end: Dice is the mean of so many epochs."""
-    rows = list(csv.DictReader((run / "metrics.csv").read_text(encoding="utf-8").splitlines()))
+    rows = _rows(run)
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
-    last = rows[-epochs:]
+    rounds = [
+        one | {"dice": _end(_rows(run / f"round-{one['round']}"), epochs)} for one in result.get("rounds") or []
+    ]
     return {
-        "dice": statistics.mean(float(row["dice"]) for row in last),
+        "dice": _end(rows, epochs),
         "dice_of_classes": {name: float(value) for name, value in rows[-1].items() if name.startswith("dice/")},
         "box_iou": float(rows[-1]["box_iou"]),
         "round": result.get("round"),
-        "rounds": result.get("rounds"),
+        "rounds": rounds or None,
         "epochs": len(rows),
     }
+
+
+def _rows(run: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader((run / "metrics.csv").read_text(encoding="utf-8").splitlines()))
+
+
+def _end(rows: list[dict[str, str]], epochs: int) -> float:
+    return statistics.mean(float(row["dice"]) for row in rows[-epochs:])
 
 
 def as_markdown(record: dict[str, Any]) -> str:

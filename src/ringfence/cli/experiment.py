@@ -116,9 +116,9 @@ class Experiment(Generic[Kind]):
         asked: Any = settings_from(self.kind, self._options(known, words))
         if not asked.data.prepared or not Path(asked.data.prepared).is_dir():
             return begun  # the training says so, or the settings are only looked at
-        from ringfence.weak.experiments.planned import plan
+        from ringfence.weak.experiments.planned import for_method, plan
 
-        made = plan(asked.data, asked.training.device, asked.training.precision)
+        made = for_method(plan(asked.data, asked.training.device, asked.training.precision), asked.method_name)
         self.tell(made)
         return begun.changed(made.changes)
 

@@ -25,6 +25,7 @@ def test_sides_counts_and_shares_are_those_of_the_masks(tmp_path: Path) -> None:
     found = read_fingerprint(prepared)
     masks = np.stack([prepared.load(case)[1] for case in prepared.of("train")])  # type: ignore[misc]
     assert (found.cases, found.slices, found.depths) == (3, 18, (6, 6, 6))
+    assert (found.validated, found.judged) == (1, 1)
     assert found.spacing == pytest.approx((3.0, 1.0, 1.0))
     assert found.flatness == pytest.approx(3.0)
     for label, one in enumerate(found.classes, start=1):
@@ -49,6 +50,11 @@ def test_boxes_of_a_file_are_read_without_masks(tmp_path: Path) -> None:
     deep = [BoxAnnotation(name, None, 1, (0, 2, 4), (3, 10, 16)) for name in names]
     assert read_fingerprint(prepared, flat).classes[0].rows == (8.0, 8.0, 8.0)
     assert read_fingerprint(prepared, flat).tight
+    assert read_fingerprint(prepared, flat).judged == 0
+    (judge,) = prepared.of("validation")
+    assert read_fingerprint(prepared, [*flat, BoxAnnotation(judge.name, 1, 1, (2, 4), (10, 16))]).judged == 1
+    trained = replace(prepared, cases=tuple(prepared.of("train")))
+    assert read_fingerprint(trained, flat).judged == len(names)  # box_iou is then of training images
     found = read_fingerprint(prepared, deep)
     assert found.classes[0].slices == 3 * len(names)
     assert not found.tight

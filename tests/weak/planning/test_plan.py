@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from prepared_sets import make_prepared
 from ringfence.cli import main
 from ringfence.documents import parse_yaml, read_yaml
-from ringfence.weak.experiments.planned import as_yaml, plan, planned
+from ringfence.weak.experiments.planned import as_yaml, for_method, plan, planned
 from ringfence.weak.experiments.presets import from_file
 from ringfence.weak.experiments.settings import TrainSettings
 from ringfence.weak.planning.choice import Device
-from ringfence.weak.planning.computing import HALVINGS, VOXELS
+from ringfence.weak.planning.computing import HALVINGS, SMALLEST, VOXELS, halvings_of, seen_by
 from ringfence.weak.planning.fingerprint import ClassFacts, Fingerprint
 from ringfence.weak.planning.plan import make_plan
 from ringfence.weak.tasks.settings import BoxDataSettings
@@ -32,7 +32,7 @@ def fingerprint(
 ) -> Fingerprint:
     sides = (side, side, side)
     one = ClassFacts("object", 4, 9, 9, 1, sides, sides, 0.1, tight, visible, fill)
-    return Fingerprint("set", 5, 60, (depth, depth, depth), size, 1, (1.0, 1.0, 1.0), 1.0, (one,), {}, 1)
+    return Fingerprint("set", 5, 60, (depth, depth, depth), size, 1, (1.0, 1.0, 1.0), 1.0, (one,), {}, 1, 1)
 
 
 def test_the_file_of_a_plan_gives_its_settings(tmp_path: Path) -> None:
@@ -54,6 +54,58 @@ def test_a_cpu_sees_small_slices_more_often() -> None:
     assert [steps(256, count=count) for count in (2, 4, 9)] == [800, 1600, 3600]
     assert steps(512, "cuda") == steps(16, "cuda") == 5600
     assert make_plan(fingerprint(tight=0), "cuda").changes["training.steps"] == 2800  # of volumes
+
+
+def test_a_second_network_learns_from_the_first_where_objects_do_not_show() -> None:
+    def refined(device: Device = "cuda", **facts: float) -> int:
+        return planned(make_plan(fingerprint(**facts), device)).refine  # type: ignore[arg-type]
+
+    assert [refined(visible=share) for share in (0.0, 0.19, 0.2, 1.0)] == [1, 1, 0, 0]
+    assert refined(tight=0) == 0  # volumes
+    assert refined("cpu") == 0
+    unjudged = replace(fingerprint(), judged=0)
+    assert planned(make_plan(unjudged, "cuda")).refine == 0  # who should tell whether it is better?
+    assert not any("--refine" in one for one in make_plan(unjudged, "cpu").remarks)
+    remarks = make_plan(fingerprint(visible=0.04), "cpu").remarks
+    assert remarks[-1] == (
+        "objects can be told from their surroundings in 4% of boxes: a second training, on what this one finds, is "
+        "likely to be better (--refine 1), and takes as long again"
+    )
+    assert not any("--refine" in one for one in make_plan(fingerprint(visible=0.5), "cpu").remarks)
+    assert not any("--refine" in one for one in make_plan(fingerprint(), "cuda").remarks)
+
+
+def test_a_plan_for_masks_is_not_refined() -> None:
+    made = make_plan(fingerprint(), "cuda")
+    assert planned(made, {"method": "full_supervision"}).refine == 0
+    assert planned(made, {"method": "full_supervision", "augment.turn": 10.0}).augment.turn == 10.0
+    assert planned(made, {"method": "penalty"}).refine == 1
+    said = str(for_method(made, "full_supervision"))
+    assert "refine" in str(made)
+    assert "refine" not in said
+    assert "augment.turn" in said
+
+
+def test_a_network_sees_slices_as_a_whole() -> None:
+    def network(size: tuple[int, int], **others: int) -> tuple[str, int]:
+        changes = make_plan(fingerprint(size=size, **others), "cuda").changes
+        return changes["network.class_path"].rpartition(".")[2], len(changes["network.init_args"]["features"])
+
+    assert [network((side, side)) for side in (64, 128, 144)] == [
+        ("BasicUNet", 6),
+        ("BasicUNet", 6),
+        ("DeepUNet", 7),
+    ]
+    assert [network((side, side)) for side in (256, 512)] == [("DeepUNet", 7), ("DeepUNet", 8)]
+    assert network((64, 512)) == ("BasicUNet", 6)  # four pixels are left along the shorter side
+    assert network((512, 512), tight=0) == ("BasicUNet", 6)  # patches
+
+
+@given(height=st.integers(1, 4096), width=st.integers(1, 4096))
+def test_halvings_are_no_more_than_it_takes(height: int, width: int) -> None:
+    number, shorter, longer = halvings_of((height, width)), min(height, width), max(height, width)
+    assert number == 4 or (shorter >= SMALLEST * 2**number and seen_by(number - 1) < longer)
+    assert seen_by(number) >= longer or shorter < SMALLEST * 2 ** (number + 1)
 
 
 @pytest.mark.parametrize(("slices", "epochs"), [(60, 400), (320, 280), (20_000, 10)])
@@ -92,7 +144,7 @@ def test_a_cpu_that_multiplies_bfloat16_takes_more_steps() -> None:
 def test_slices_that_are_large_for_a_cpu_are_remarked_on(
     side: float, size: int, device: Device, said: bool
 ) -> None:
-    remarks = make_plan(fingerprint(side, (size, size)), device).remarks
+    remarks = make_plan(fingerprint(side, (size, size), visible=1.0), device).remarks
     assert ["--size 128 128" in one for one in remarks] == [True] * said
 
 
@@ -133,7 +185,7 @@ def test_where_all_classes_show_edges_are_strong_early(shown: tuple[float, float
 def test_objects_that_are_seen_not_to_fill_their_boxes_are_remarked_on(
     visible: float, fill: float, said: int
 ) -> None:
-    remarks = make_plan(fingerprint(visible=visible, fill=fill), "cpu").remarks
+    remarks = make_plan(fingerprint(visible=visible, fill=fill), "cuda").remarks
     assert ["object seems to fill no more than 50% of its boxes." in one for one in remarks] == [True] * said
 
 
@@ -193,14 +245,17 @@ def test_single_images_are_not_far_apart(depth: int, said: str) -> None:
 
 def test_what_boxes_cannot_tell_is_said() -> None:
     odd = replace(
-        fingerprint(2.0), within={("core", "shell"): 0.9, ("shell", "core"): 0.1}, uneven=2.0, validated=0
+        fingerprint(2.0, visible=1.0),
+        within={("core", "shell"): 0.9, ("shell", "core"): 0.1},
+        uneven=2.0,
+        validated=0,
     )
     small, nested, uneven, unjudged = make_plan(odd, "cpu").remarks
     assert "not what shape it has" in small
     assert "core lies within the boxes of shell in 90% of its boxes" in nested
     assert "2.0 times as large" in uneven
     assert "no case for validation has a mask" in unjudged
-    assert make_plan(fingerprint(), "cpu").remarks == ()
+    assert make_plan(fingerprint(visible=1.0), "cpu").remarks == ()
 
 
 def test_the_command_prints_writes_and_does_not_overwrite(

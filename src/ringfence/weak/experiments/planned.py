@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,10 +17,13 @@ from ringfence.weak.planning.plan import Plan, make_plan
 from ringfence.weak.tasks.boxes import checked_patch, prepared_of
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.training.accelerator import choose_accelerator, multiplies_bf16
+from ringfence.weak.training.methods import FullSupervision
 from ringfence.weak.training.settings import TrainingSettings
 
 PRESET: Final = TrainSettings.preset
 """What a plan changes."""
+PLANNED_FOR: Final = TrainSettings.method
+FULL: Final = FullSupervision.name
 
 
 def plan(data: BoxDataSettings | str | Path, device: str = "auto", precision: str = "auto") -> Plan:
@@ -55,7 +59,16 @@ def plan(data: BoxDataSettings | str | Path, device: str = "auto", precision: st
 
 def planned(made: Plan, changes: Mapping[str, Any] | None = None) -> TrainSettings:
     """The settings that a plan makes, with some of them changed: ``planned(plan(folder), {"seed": 1})``."""
-    return from_preset(TrainSettings, PRESET, {**made.changes, **(changes or {})})
+    changes = changes or {}
+    made = for_method(made, str(changes.get("method", PLANNED_FOR)))
+    return from_preset(TrainSettings, PRESET, {**made.changes, **changes})
+
+
+def for_method(made: Plan, method: str) -> Plan:
+    """The plan, but for what a method cannot do: one that has masks is not refined."""
+    if method != FULL:
+        return made
+    return replace(made, choices=tuple(one for one in made.choices if one.name != "refine"))
 
 
 def as_yaml(made: Plan) -> str:

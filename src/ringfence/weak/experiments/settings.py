@@ -173,7 +173,7 @@ class TrainSettings(BoxSettings):
         if whole_number("refine", self.refine, 0) and self.method_name == "full_supervision":
             raise ValueError(
                 f"refine {self.refine}: a model's answers take the place of masks, and full_supervision has those: "
-                "leave refine out, or use another method"
+                "set it to 0, or use another method"
             )
 
     @property

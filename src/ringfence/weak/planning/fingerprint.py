@@ -89,6 +89,7 @@ class Fingerprint:
         classes: each class's boxes.
         within: pairs of classes, and the fraction of the first's boxes that lie in one of the second's.
         validated: cases for validation with a mask.
+        judged: cases by whose boxes rounds can be judged: those for validation, or, if there is none, for training.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Fingerprint:
     classes: tuple[ClassFacts, ...]
     within: dict[tuple[str, str], float]
     validated: int
+    judged: int = 0
 
     @property
     def flatness(self) -> float | None:
@@ -136,6 +138,7 @@ def read_fingerprint(
     spacings = [scaled for case in cases if (scaled := _spacing(case, prepared.size)) is not None]
     in_plane = [float(np.sqrt(one[1] * one[2])) for one in spacings]
     depths = sorted(case.shape[0] for case in cases)
+    validation, drawn = prepared.of("validation"), {box.case for box in boxes or ()}
     return Fingerprint(
         prepared.name,
         len(cases),
@@ -150,7 +153,8 @@ def read_fingerprint(
             for number, name in enumerate(prepared.classes)
         ),
         _within(prepared.classes, found),
-        sum(case.masked for case in prepared.of("validation")),
+        sum(case.masked for case in validation),
+        sum(case.masked if boxes is None else case.name in drawn for case in validation or cases),
     )
 
 
