@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.ndimage import affine_transform
 from torch import nn
 
+import ringfence as rf
 from ringfence.segmentation.turning import answer_of_turned, boxes_in_sight, in_sight, turned
 from ringfence.weak.constraints.motion import Motion
 from ringfence.weak.training.augmentation import augmented
@@ -172,6 +175,23 @@ def test_augmentation_tells_boxes_what_is_out_of_sight() -> None:
     assert 10 < far.sum() < 50
     assert torch.equal(found["whole"].all(dim=-1)[far], torch.tensor([[False, True]]).expand(int(far.sum()), 1, 2))
     assert not found["uncut"][far].any()
+
+
+def test_the_loop_in_the_docs_asks_nothing_of_boxes_out_of_sight() -> None:
+    """The lines of docs/boxes.md as they stand, with a box in the middle of one image and in a corner of another."""
+    page = (Path(__file__).parents[2] / "docs/boxes.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```python\n(angle = .*?)```", page, re.DOTALL)
+    torch.manual_seed(0)
+    names = {"torch": torch, "math": math, "rf": rf, "network": nn.Conv2d(1, 2, 3, padding=1)}
+    names |= {
+        "images": torch.rand(2, 1, 32, 32),
+        "boxes": torch.tensor([[[[12, 20], [12, 20]]], [[[0, 8], [0, 8]]]]),
+    }
+    exec(lines, names)
+    assert names["angle"].abs().min() > 0.05
+    assert names["seen"].tolist() == [[True], [False]]
+    asked = names["tight"].f.isfinite().flatten(1).any(dim=1)
+    assert asked.tolist() == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def _today(facts: dict[str, Any]) -> dict[str, Any]:
             "percentiles": [0.5, 99.5],
         }
         facts["flips"] = facts.pop("mirrors", ())
-    facts.pop("smoothing", None)  # one version had it, which was worth a thousandth of Dice
+    facts.pop("smoothing", None)  # one version had it, and it gained next to nothing
     return facts
 
 

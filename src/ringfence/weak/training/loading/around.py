@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +17,16 @@ AROUND_CASE: Final = "around_case"
 """In a batch: the cases that they are of, ``[2]``."""
 
 
+class Loader(Protocol):
+    """Batches, one after the other."""
+
+    def __len__(self) -> int:
+        """How many."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        """An epoch's."""
+
+
 class WithAround:
     """Batches of rows in their order, each with the rows around it; the first and the last stand in for none.
 
@@ -25,11 +35,11 @@ class WithAround:
         rows: all of them: ``image`` and ``case``.
     """
 
-    def __init__(self, batches: Iterable[Batch], rows: Mapping[str, Tensor]) -> None:
+    def __init__(self, batches: Loader, rows: Mapping[str, Tensor]) -> None:
         self.batches, self._rows = batches, rows
 
     def __len__(self) -> int:
-        return len(self.batches)  # type: ignore[arg-type]
+        return len(self.batches)
 
     def __iter__(self) -> Iterator[Batch]:
         rows, case = self._rows, self._rows["case"]
