@@ -37,7 +37,7 @@ class Kind:
         diameters: of each class, in pixels: the least and the most.
         contrast: what each class adds to each channel, in units of the noise.
         objects: how many of each class there are in a volume.
-        scene: how the objects lie: ``apart``, ``nested`` or ``touching``.
+        scene: how the objects lie: ``apart``, ``nested``, or ``halves`` of one (the first class, its lower rows).
         bumps: how far outlines are from ellipses, as a fraction of the radius.
         aspect: how many times as long as wide objects are, which then lie at any angle in their slices.
         rough: of each class, how much rougher it is than what is around it, in units of the noise.
@@ -152,6 +152,22 @@ KINDS: Final = {
         blur=3.0,
         cases=80,
     ),
+    "twins": Kind(
+        "two classes, the halves of one object of 16 to 22 pixels, small isotropic volumes",
+        (24, 48, 40),
+        (1, 1, 1),
+        ((16, 22), (16, 22)),
+        ((2.4,), (2.0,)),
+        scene="halves",
+    ),
+    "sands": Kind(
+        "two classes, 24 to 34 and 16 to 22 pixels, as bright as what is around them, rougher and rougher still",
+        (10, 80, 80),
+        (3, 1, 1),
+        ((24, 34), (16, 22)),
+        ((0.0,), (0.0,)),
+        rough=(1.3, 3.0),
+    ),
 }
 """By name; the place of a kind is part of its seed, so that new ones come last."""
 
@@ -220,6 +236,8 @@ def scene(kind: Kind, random: np.random.Generator) -> tuple[NDArray[np.uint8], N
     labels = np.zeros(kind.shape, np.uint8)
     if kind.scene == "nested":
         _nested(kind, labels, random)
+    elif kind.scene == "halves":
+        _halves(kind, labels, random)
     else:
         taken = np.zeros(kind.shape, bool)
         for number in np.repeat(np.arange(kind.classes), kind.objects):
@@ -300,6 +318,15 @@ def _nested(kind: Kind, labels: NDArray[np.uint8], random: np.random.Generator) 
     labels[_blob(kind, beside, random, off) & ~ring] = 3
     labels[ring] = 1
     labels[_blob(kind, inner, random, middle + random.uniform(-2.0, 2.0, 3) * [0, 1, 1]) & ring] = 2
+
+
+def _halves(kind: Kind, labels: NDArray[np.uint8], random: np.random.Generator) -> None:
+    """One blob, whose rows below somewhere in its middle are the first class, and the others the second."""
+    blob = _blob(kind, random.uniform(*kind.diameters[0]), random)
+    rows = np.flatnonzero(blob.any(axis=(0, 2)))
+    cut = rows[0] + round(random.uniform(0.4, 0.6) * len(rows))
+    labels[:, :cut][blob[:, :cut]] = 1
+    labels[:, cut:][blob[:, cut:]] = 2
 
 
 def boxes(
