@@ -39,5 +39,7 @@ def test_halves_touch_along_a_row_and_share_no_row(sets: ModuleType) -> None:
 def test_rough_classes_differ_from_voxel_to_voxel(sets: ModuleType) -> None:
     labels, image = sets.scene(sets.KINDS["sands"], np.random.default_rng(0))
     voxels = image[0].astype(float)
-    rough = [np.diff(voxels, axis=2)[(labels[..., 1:] == one) & (labels[..., :-1] == one)].std() for one in range(3)]
+    rough = [
+        np.diff(voxels, axis=2)[(labels[..., 1:] == one) & (labels[..., :-1] == one)].std() for one in range(3)
+    ]
     assert rough[0] * 1.3 < rough[1] < rough[2] / 1.3
