@@ -152,7 +152,7 @@ def write(record: dict[str, Any], out: Path) -> None:
 
 
 def over_folds(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of each variant the folds' Dice, means over seeds; and against the first variant, on the folds of both."""
+    """Of each variant the folds' Dice, means over seeds; and against the first row, on the folds of both."""
     found: dict[str, dict[str, Any]] = {}
     rows = {name: by_fold(some) for name, some in by_row(record).items()}
     first = next(iter(rows.values()), {})

@@ -37,7 +37,7 @@ class Kind:
         diameters: of each class, in pixels: the least and the most.
         contrast: what each class adds to each channel, in units of the noise.
         objects: how many of each class there are in a volume.
-        scene: how the objects lie: ``apart``, ``nested``, or ``halves`` of one (the first class, its lower rows).
+        scene: how the objects lie: ``apart``, ``nested``, or ``halves`` of one (the first class: its first rows).
         bumps: how far outlines are from ellipses, as a fraction of the radius.
         aspect: how many times as long as wide objects are, which then lie at any angle in their slices.
         rough: of each class, how much rougher it is than what is around it, in units of the noise.
@@ -321,7 +321,7 @@ def _nested(kind: Kind, labels: NDArray[np.uint8], random: np.random.Generator) 
 
 
 def _halves(kind: Kind, labels: NDArray[np.uint8], random: np.random.Generator) -> None:
-    """One blob, whose rows below somewhere in its middle are the first class, and the others the second."""
+    """One blob, whose rows up to somewhere in its middle are the first class, and the others the second."""
     blob = _blob(kind, random.uniform(*kind.diameters[0]), random)
     rows = np.flatnonzero(blob.any(axis=(0, 2)))
     cut = rows[0] + round(random.uniform(0.4, 0.6) * len(rows))

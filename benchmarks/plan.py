@@ -23,7 +23,7 @@ import os
 import statistics
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -174,9 +174,8 @@ def trained(job: Job) -> dict[str, Any]:
         boxes=None if job.boxes is None else str(job.boxes),
         patch=None if job.patch is None else list(job.patch),
     )
-    settings = weak.planned(weak.plan(asked), {"seed": job.seed, **dict(job.changes)})
-    if job.masks:
-        settings = replace(settings, method="full_supervision", refine=0)
+    method = {"method": "full_supervision"} if job.masks else {}
+    settings = weak.planned(weak.plan(asked), {"seed": job.seed, **method, **dict(job.changes)})
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         weak.train(settings, run, progress=False)

@@ -216,6 +216,7 @@ def test_a_mistake_gets_one_message(arguments: list[str], message: str, capsys: 
     [
         ("trainig: {lr: 1}\n", "there is no option 'trainig.lr'; did you mean 'training.lr'?"),
         ("training: {ephocs: 1}\n", "there is no option 'training.ephocs'; did you mean 'training.epochs'?"),
+        ("refine: 1\n", "there is no option 'refine' here: `ringfence train` alone refines; leave it out"),
         ("sedes: [1]\n", "there is no option 'sedes'; did you mean 'seeds'?"),
         ("seeds: one\n", "seeds:"),
         ("seeds: 3\n", "methods, seeds, data.patch and augment.flip must be lists: write [it]"),

@@ -154,8 +154,8 @@ def test_on_a_gpu_the_kernels_give_what_plain_operations_give(
     network = copy.deepcopy(plain)
     faster(network)
     images = torch.randn(4, channels, *size, device="cuda").to(memory_format=torch.channels_last)
-    # one pixel of a small map on the other side of a ReLU, by rounding alone, moves gradients by half a percent
-    assert_alike(network, plain, images, 2e-3, of_gradients=2e-2)
+    # one pixel of the smallest map on the other side of a ReLU, by rounding alone, moves gradients by half a percent
+    assert_alike(network, plain, images, 2e-3, of_gradients=2e-3 if features is LEVELS else 2e-2)
 
 
 @GPU

@@ -53,6 +53,8 @@ def test_boxes_of_a_file_are_read_without_masks(tmp_path: Path) -> None:
     assert read_fingerprint(prepared, flat).judged == 0
     (judge,) = prepared.of("validation")
     assert read_fingerprint(prepared, [*flat, BoxAnnotation(judge.name, 1, 1, (2, 4), (10, 16))]).judged == 1
+    in_space = BoxAnnotation(judge.name, None, 1, (0, 2, 4), (3, 10, 16))
+    assert read_fingerprint(prepared, [*flat, in_space]).judged == 0  # such a box is seldom that of its slices
     trained = replace(prepared, cases=tuple(prepared.of("train")))
     assert read_fingerprint(trained, flat).judged == len(names)  # box_iou is then of training images
     found = read_fingerprint(prepared, deep)
@@ -128,6 +130,7 @@ def test_objects_that_show_are_counted(tmp_path: Path) -> None:
     shown = read_fingerprint(prepared).classes
     assert [one.visible for one in shown] == [1.0, 1.0]
     assert all(0.7 < one.fill <= 1.0 for one in shown)  # ellipses: π/4, and a little more
+    assert all(one.shows and not one.hidden for one in shown)
     random = np.random.default_rng(0)
     for case in prepared.of("train"):
         image, mask = prepared.load(case)
@@ -135,6 +138,19 @@ def test_objects_that_show_are_counted(tmp_path: Path) -> None:
         np.savez(prepared.path / case.file, image=noise, mask=mask)  # type: ignore[arg-type]
     hidden = read_fingerprint(described_anew(prepared))
     assert max(one.visible for one in hidden.classes) < 0.1
+    assert all(one.hidden and not one.shows for one in hidden.classes)
+
+
+def test_what_was_not_looked_at_is_not_said_to_be_hidden(tmp_path: Path) -> None:
+    """Boxes of four pixels, too small to look at."""
+    prepared = make_prepared(tmp_path / "set", cases=5, shape=(6, 40, 40))
+    tiny = [
+        BoxAnnotation(case.name, number, 1, (10, 10), (14, 14))
+        for case in prepared.of("train")
+        for number in range(6)
+    ]
+    (one,) = read_fingerprint(prepared, tiny).classes
+    assert (one.boxes, one.looked, one.shows, one.hidden) == (24, 0, False, False)
 
 
 def test_a_class_within_another_is_found(tmp_path: Path) -> None:

@@ -174,6 +174,8 @@ def explained(message: str, known: Sequence[str]) -> str:
         for old in (name, name.partition(".")[0]):
             if old in RENAMED:
                 return f"there is no option '{name}' any more: {RENAMED[old]}"
+        if name.partition(".")[0] in ("refine", "refinement") and "refine" not in known:  # a plan's file has it
+            return f"there is no option '{name}' here: `ringfence train` alone refines; leave it out"
         near = nearest(name.replace("-", "_"), known, 0.5)
         if not near:  # perhaps the right word at another level
             same = [option for option in known if option.rpartition(".")[2] == name.rpartition(".")[2]]

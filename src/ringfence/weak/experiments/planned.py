@@ -14,16 +14,15 @@ from ringfence.weak.experiments.settings import TrainSettings
 from ringfence.weak.planning.choice import Choice, Device
 from ringfence.weak.planning.fingerprint import read_fingerprint
 from ringfence.weak.planning.plan import Plan, make_plan
+from ringfence.weak.planning.rounds import REFINE
 from ringfence.weak.tasks.boxes import checked_patch, prepared_of
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.training.accelerator import choose_accelerator, multiplies_bf16
-from ringfence.weak.training.methods import FullSupervision
+from ringfence.weak.training.methods import FullSupervision, method_named
 from ringfence.weak.training.settings import TrainingSettings
 
 PRESET: Final = TrainSettings.preset
 """What a plan changes."""
-PLANNED_FOR: Final = TrainSettings.method
-FULL: Final = FullSupervision.name
 
 
 def plan(data: BoxDataSettings | str | Path, device: str = "auto", precision: str = "auto") -> Plan:
@@ -54,21 +53,21 @@ def plan(data: BoxDataSettings | str | Path, device: str = "auto", precision: st
         given.append(Choice("data.fold", data.fold, "the part that is held out"))
     bf16 = asked.precision in ("auto", "bf16") and multiplies_bf16()
     made = make_plan(fingerprint, accelerator, drawn=data.boxes is not None, bf16=bf16, patch=data.patch)
-    return Plan(made.fingerprint, (*given, *made.choices), made.remarks)
+    return replace(made, choices=(*given, *made.choices))
 
 
 def planned(made: Plan, changes: Mapping[str, Any] | None = None) -> TrainSettings:
     """The settings that a plan makes, with some of them changed: ``planned(plan(folder), {"seed": 1})``."""
     changes = changes or {}
-    made = for_method(made, str(changes.get("method", PLANNED_FOR)))
+    made = for_method(made, str(changes.get("method", TrainSettings.method)))
     return from_preset(TrainSettings, PRESET, {**made.changes, **changes})
 
 
 def for_method(made: Plan, method: str) -> Plan:
-    """The plan, but for what a method cannot do: one that has masks is not refined."""
-    if method != FULL:
+    """The plan as it is for a method, by its name or class path: one that has masks is not refined."""
+    if method_named(method) != FullSupervision.name:
         return made
-    return replace(made, choices=tuple(one for one in made.choices if one.name != "refine"))
+    return replace(made, choices=tuple(one for one in made.choices if one.name != REFINE))
 
 
 def as_yaml(made: Plan) -> str:

@@ -11,7 +11,7 @@ from ringfence.hints import hint
 from ringfence.numbers import whole_number
 from ringfence.options import option
 from ringfence.weak.tasks.settings import BoxDataSettings, DiscSettings
-from ringfence.weak.training.methods import METHODS, MethodSettings, method_named
+from ringfence.weak.training.methods import METHODS, FullSupervision, MethodSettings, method_named
 from ringfence.weak.training.refinement import RefinementSettings
 from ringfence.weak.training.settings import (
     AugmentSettings,
@@ -170,10 +170,10 @@ class TrainSettings(BoxSettings):
         _ = self.method_name  # a class path registers its method
         super().__post_init__()
         _check_seed("seed", self.seed)
-        if whole_number("refine", self.refine, 0) and self.method_name == "full_supervision":
+        if whole_number("refine", self.refine, 0) and self.method_name == FullSupervision.name:
             raise ValueError(
                 f"refine {self.refine}: a model's answers take the place of masks, and full_supervision has those: "
-                "set it to 0, or use another method"
+                "say --refine 0, or use another method"
             )
 
     @property

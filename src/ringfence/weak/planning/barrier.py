@@ -8,7 +8,6 @@ from typing import Final
 from ringfence.hints import one_line
 from ringfence.weak.planning.choice import Choice
 from ringfence.weak.planning.fingerprint import Fingerprint
-from ringfence.weak.planning.visibility import VISIBLE
 
 ODDS: Final = (0.1, 9.0)
 """Of being in the box, at which a pixel becomes foreground: in the first epoch, and in the last."""
@@ -75,16 +74,14 @@ def _finding() -> list[Choice]:
 
 def _edges(found: Fingerprint, volumes: bool) -> list[Choice]:
     """Corners, of which boxes say nothing."""
-    shown = min(one.visible for one in found.classes)
     corners = Choice(
         "constraints.edges.strength",
         STRENGTH,
         "boxes say nothing of their corners: a boundary between pixels that look alike costs something",
     )
-    if volumes:
+    if volumes or not all(one.shows for one in found.classes):
         return [corners]
-    if shown < VISIBLE:
-        return [corners]
+    shown = min(one.visible for one in found.classes)
     return [
         corners,
         Choice("constraints.edges.fading", False, "or regions would rather be less likely than leave corners out"),

@@ -10,10 +10,10 @@ from ringfence.weak.planning.choice import Choice, Device
 from ringfence.weak.planning.fingerprint import Fingerprint
 from ringfence.weak.training.settings import TrainingSettings
 
-HALVINGS: Final = 16
-"""The network halves a side four times, at least."""
 FEWEST: Final = 4
-"""Halvings."""
+"""Times that a network halves a side, at least."""
+HALVINGS: Final = 1 << FEWEST
+"""Sides of patches are multiples of it."""
 SMALLEST: Final = 4
 """Pixels along the smallest map of a network that halves more often."""
 RATES: Final = {32: 5e-4, 16: 1e-3, 8: 2e-3}

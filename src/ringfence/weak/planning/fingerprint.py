@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ringfence.weak.annotations import BoxAnnotation, boxes_from_masks, place_boxes
 from ringfence.weak.annotations.grid import exact_boxes
 from ringfence.weak.planning.looseness import DEPTHS, looseness, profile
-from ringfence.weak.planning.visibility import looks
+from ringfence.weak.planning.visibility import VISIBLE, looks
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
 
 Boxes: TypeAlias = NDArray[np.int64]
@@ -23,6 +23,8 @@ SOME_CASES, SOME_SLICES = 16, 6
 """At most as many cases, and slices of each, are looked at for what objects look like."""
 ENOUGH: Final = 10
 """Boxes of a class that show their object, whose sides together say how much too wide they are drawn."""
+LOOKED: Final = 10
+"""Boxes of a class that must have been looked at before it is said not to show."""
 WITHIN: Final = 0.95
 """The fraction of a box that lies in another for it to count as being within it."""
 
@@ -46,6 +48,7 @@ class ClassFacts:
         loose: by which fraction of its side a box seems too wide at either end; None if too few objects show.
         alike: intersection over union of a box and the one in the next slice that is most like it: the mean; 0
             where there is no next slice.
+        looked: how many boxes ``visible`` is about: neither tiny ones nor those with nothing around them.
     """
 
     name: str
@@ -61,6 +64,17 @@ class ClassFacts:
     fill: float = 1.0
     loose: float | None = None
     alike: float = 0.0
+    looked: int = 0
+
+    @property
+    def shows(self) -> bool:
+        """Whether its objects are told from their surroundings by brightness."""
+        return self.visible >= VISIBLE
+
+    @property
+    def hidden(self) -> bool:
+        """Whether they were looked at and are not; of neither, nothing is known."""
+        return self.looked >= LOOKED and not self.shows
 
     @property
     def side(self) -> float:
@@ -89,7 +103,8 @@ class Fingerprint:
         classes: each class's boxes.
         within: pairs of classes, and the fraction of the first's boxes that lie in one of the second's.
         validated: cases for validation with a mask.
-        judged: cases by whose boxes rounds can be judged: those for validation, or, if there is none, for training.
+        judged: cases by whose boxes in slices rounds can be judged: those for validation, or, if there is none, for
+            training.
     """
 
     name: str
@@ -103,7 +118,7 @@ class Fingerprint:
     classes: tuple[ClassFacts, ...]
     within: dict[tuple[str, str], float]
     validated: int
-    judged: int = 0
+    judged: int
 
     @property
     def flatness(self) -> float | None:
@@ -138,7 +153,8 @@ def read_fingerprint(
     spacings = [scaled for case in cases if (scaled := _spacing(case, prepared.size)) is not None]
     in_plane = [float(np.sqrt(one[1] * one[2])) for one in spacings]
     depths = sorted(case.shape[0] for case in cases)
-    validation, drawn = prepared.of("validation"), {box.case for box in boxes or ()}
+    validation = prepared.of("validation")
+    drawn = {box.case for box in boxes or () if box.slice is not None and box.tight}
     return Fingerprint(
         prepared.name,
         len(cases),
@@ -248,6 +264,7 @@ def _visible(
             "visible": len(told) / max(len(some), 1),
             "fill": float(np.median(told)) if told else 1.0,
             "loose": looseness(of_class) if len(told) >= ENOUGH else None,
+            "looked": len(some),
         }
         for some, told, of_class in zip(seen, fills, profiles, strict=True)
     ]

@@ -7,7 +7,6 @@ from typing import Final
 
 from ringfence.weak.planning.choice import Choice
 from ringfence.weak.planning.fingerprint import Fingerprint
-from ringfence.weak.planning.visibility import VISIBLE
 
 ERROR: Final = 0.05
 """Of a box's side, by which people draw it too wide, on either end."""
@@ -42,7 +41,7 @@ def hand_remarks(found: Fingerprint) -> list[str]:
 
 def _seen(found: Fingerprint) -> list[float]:
     """How much too wide boxes of each class are, where enough of its objects show."""
-    return [one.loose for one in found.classes if one.loose is not None and one.visible >= VISIBLE]
+    return [one.loose for one in found.classes if one.loose is not None and one.shows]
 
 
 def _tighter(found: Fingerprint) -> list[Choice]:

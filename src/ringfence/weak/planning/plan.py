@@ -13,7 +13,7 @@ from ringfence.weak.planning.computing import VOXELS, network_choices, patch_of,
 from ringfence.weak.planning.fingerprint import ClassFacts, Fingerprint
 from ringfence.weak.planning.hand import hand_choices, hand_remarks
 from ringfence.weak.planning.remarks import cpu_remarks, set_remarks
-from ringfence.weak.planning.rounds import round_choices, round_remarks
+from ringfence.weak.planning.rounds import round_choices
 from ringfence.weak.planning.views import view_choices
 
 
@@ -69,13 +69,12 @@ def make_plan(
         *network_choices(fingerprint, device, patch, bf16 and device == "cpu" and not volumes),
         *barrier_choices(fingerprint, volumes),
         *view_choices(fingerprint, volumes),
-        *round_choices(fingerprint, device, volumes),
+        *round_choices(fingerprint, volumes),
     ]
     remarks = [
         *set_remarks(fingerprint),
         *(hand_remarks(fingerprint) if drawn else ()),
         *(cpu_remarks(fingerprint) if device == "cpu" and not volumes else ()),
-        *(round_remarks(fingerprint) if device == "cpu" and not volumes else ()),
     ]
     return Plan(fingerprint, tuple(choices), tuple(remarks))
 

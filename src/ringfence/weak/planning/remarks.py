@@ -8,7 +8,6 @@ from ringfence.hints import one_line
 from ringfence.weak.planning.barrier import LINES
 from ringfence.weak.planning.computing import LARGE, whole_halvings
 from ringfence.weak.planning.fingerprint import Fingerprint
-from ringfence.weak.planning.visibility import VISIBLE
 
 FILLED: Final = 0.65
 """Of a box: what fills less, as far as it is seen, is no ellipse."""
@@ -39,7 +38,7 @@ def set_remarks(found: Fingerprint) -> list[str]:
         "angle leaves most of its box to others, and boxes do not say so: look whether they are filled. Scribbles "
         "would say more (--constraints.scribbles.file), or masks of some cases"
         for one in found.classes
-        if one.visible >= VISIBLE and one.fill < FILLED
+        if one.shows and one.fill < FILLED
     ]
     if found.uneven > 1.5:
         notes.append(

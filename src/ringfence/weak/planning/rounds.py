@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-from ringfence.weak.planning.choice import Choice, Device
+from typing import Final
+
+from ringfence.hints import one_line
+from ringfence.weak.planning.choice import Choice
 from ringfence.weak.planning.fingerprint import Fingerprint
-from ringfence.weak.planning.visibility import VISIBLE
+
+REFINE: Final = "refine"
+"""The setting."""
 
 
-def round_choices(found: Fingerprint, device: Device, volumes: bool) -> list[Choice]:
-    """A round of refinement, of slices whose objects do not show: where they do, edges say where they end.
+def round_choices(found: Fingerprint, volumes: bool) -> list[Choice]:
+    """A round of refinement, of slices in which a class was looked at and does not show: where all do, edges tell.
 
-    But only if boxes for validation can tell whether the second network is as good as the first.
+    But only if boxes can tell whether the second network is as good as the first.
     """
-    if volumes or device == "cpu" or not hidden(found) or not found.judged:
+    hidden = [one for one in found.classes if one.hidden]
+    if volumes or not hidden or not found.judged:
         return []
+    rare = min(hidden, key=lambda one: one.visible)
     return [
         Choice(
-            "refine",
+            REFINE,
             1,
-            f"{_rarely(found)}: a second network learns from what the first one finds, in as many steps",
+            f"{one_line(rare.name)} can be told from its surroundings in {rare.visible:.0%} of its boxes: a second "
+            "network learns from what the first one finds, which takes as long again (--refine 0: the first alone)",
         )
     ]
-
-
-def round_remarks(found: Fingerprint) -> list[str]:
-    """What a CPU leaves out, for it would take twice its minutes."""
-    if not hidden(found) or not found.judged:
-        return []
-    return [
-        f"{_rarely(found)}: a second training, on what this one finds, is likely to be better (--refine 1), "
-        "and takes as long again"
-    ]
-
-
-def hidden(found: Fingerprint) -> bool:
-    """Whether some class cannot be told from what is around it by its brightness."""
-    return min(one.visible for one in found.classes) < VISIBLE
-
-
-def _rarely(found: Fingerprint) -> str:
-    shown = min(one.visible for one in found.classes)
-    return f"objects can be told from their surroundings in {shown:.0%} of boxes"
