@@ -152,11 +152,12 @@ def write(record: dict[str, Any], out: Path) -> None:
 
 
 def over_folds(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of each variant the folds' Dice, means over seeds; and against the first row, on the folds of both."""
+    """Of each variant the folds' Dice, means over seeds; and against the first one, on the folds of both."""
     found: dict[str, dict[str, Any]] = {}
-    rows = {name: by_fold(some) for name, some in by_row(record).items()}
-    first = next(iter(rows.values()), {})
-    for name, folds in rows.items():
+    first = by_fold(record, record["variants"][0])
+    for name in record["variants"]:
+        if not (folds := by_fold(record, name)):
+            continue
         apart = [folds[fold] - first[fold] for fold in folds if fold in first]
         found[name] = {
             "dice": statistics.mean(folds.values()),
@@ -167,23 +168,18 @@ def over_folds(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
             "better_in": sum(one > 0 for one in apart),
             "compared_in": len(apart),
         }
+        if before := by_fold(record, name, before=True):
+            found[name]["before_refinement"] = statistics.mean(before.values())
+            found[name]["refined_in"] = len(before)
+            found[name]["better_refined_in"] = sum(folds[fold] > before[fold] for fold in before)
     return found
 
 
-def by_row(record: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The trainings of each variant that has some; before one that was refined, what its first network reached."""
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for name in record["variants"]:
-        some = [one for one in record["trainings"] if one["variant"] == name]
-        if refined := [one for one in some if one.get("rounds")]:
-            rows[f"{name}: before"] = [{**one, "dice": one["rounds"][0]["dice"]} for one in refined]
-        if some:
-            rows[name] = some
-    return rows
-
-
-def by_fold(some: list[dict[str, Any]]) -> dict[int, float]:
-    """Dice by fold: the mean over seeds."""
+def by_fold(record: dict[str, Any], variant: str, before: bool = False) -> dict[int, float]:
+    """Dice by fold: the mean over seeds; or before refinement, of those that were refined."""
+    some = [one for one in record["trainings"] if one["variant"] == variant]
+    if before:
+        some = [{**one, "dice": one["rounds"][0]["dice"]} for one in some if one.get("rounds")]
     return {
         fold: statistics.mean(float(one["dice"]) for one in some if one["fold"] == fold)
         for fold in sorted({one["fold"] for one in some})
@@ -191,16 +187,19 @@ def by_fold(some: list[dict[str, Any]]) -> dict[int, float]:
 
 
 def as_markdown(record: dict[str, Any]) -> str:
-    """A row for each variant."""
-    facts, first = record["environment"], next(iter(record["variants_over_folds"]), "")
+    """A row for each variant; and a column of what was before refinement, if any was refined."""
+    facts, first, every = record["environment"], record["variants"][0], record["variants_over_folds"]
     folds = len({one["fold"] for one in record["trainings"]})
-    lines = [f"| {record['set']} | Dice over folds | against {first} | better in |", "|---|---|---|---|"]
-    for name, one in record["variants_over_folds"].items():
-        against = ("–", "–")
-        if name != first and one["gain"] is not None:
-            against = f"{one['gain']:+.3f}", f"{one['better_in']} of {one['compared_in']}"
-        spread = f"{one['dice']:.3f} ({one['least']:.3f} to {one['most']:.3f})"
-        lines.append(f"| {name} | {spread} | {' | '.join(against)} |")
+    refined = any("before_refinement" in one for one in every.values())
+    titles = [record["set"], "Dice over folds", *["before refinement"] * refined, f"against {first}", "better in"]
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    for name, one in every.items():
+        cells = [name, f"{one['dice']:.3f} ({one['least']:.3f} to {one['most']:.3f})"]
+        if refined:
+            cells.append(_before(one))
+        compared = name != first and one["gain"] is not None
+        cells += [f"{one['gain']:+.3f}", f"{one['better_in']} of {one['compared_in']}"] if compared else ["–", "–"]
+        lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",
         f"Mean over {folds} of {record['folds']} folds of the training cases (least to most). "
@@ -208,6 +207,13 @@ def as_markdown(record: dict[str, Any]) -> str:
         f"{facts['cpu'] if facts['gpu'] == 'none' else facts['gpu']}, commit {facts['commit'][:7]}.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _before(one: dict[str, Any]) -> str:
+    """What the first networks reached, and in how many folds the second ones reached more."""
+    if "before_refinement" not in one:
+        return "–"
+    return f"{one['before_refinement']:.3f}; then better in {one['better_refined_in']} of {one['refined_in']}"
 
 
 if __name__ == "__main__":
