@@ -50,17 +50,17 @@ def test_folds_are_compared_with_each_other(script: ModuleType, tmp_path: Path) 
 
 def test_what_was_before_refinement_has_a_column(script: ModuleType, tmp_path: Path) -> None:
     facts = {"torch": "2", "cpu": "some", "gpu": "none", "commit": "0123456789"}
-    record = {"command": "python x", "seed": [0], "set": "mine", "folds": 2, "variants": ["plan", "refine=1"]}
+    record = {"command": "python x", "seed": [0], "set": "mine", "folds": 3, "variants": ["plan", "refine=1"]}
     trainings = [
         training("refine=1", fold, 0, after) | {"rounds": [{"dice": before}, {"dice": after}]}
-        for fold, (before, after) in enumerate([(0.5, 0.6), (0.8, 0.79)])
+        for fold, (before, after) in enumerate([(0.5, 0.6), (0.8, 0.79), (0.65, 0.7)])
     ]
-    trainings += [training("plan", fold, 0, 0.6) for fold in range(2)]
+    trainings += [training("plan", fold, 0, 0.6) for fold in range(3)]
     script.write(record | {"environment": facts, "trainings": trainings}, tmp_path / "out")
     table = (tmp_path / "out.md").read_text()
     assert "| mine | Dice over folds | before refinement | against plan | better in |" in table
     assert "| plan | 0.600 (0.600 to 0.600) | – | – | – |" in table
-    assert "| refine=1 | 0.695 (0.600 to 0.790) | 0.650; then better in 1 of 2 | +0.095 | 1 of 2 |" in table
+    assert "| refine=1 | 0.697 (0.600 to 0.790) | 0.650; then better in 2 of 3 | +0.097 | 2 of 3 |" in table
 
 
 @pytest.mark.parametrize(
