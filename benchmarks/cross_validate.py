@@ -6,7 +6,8 @@ r"""Settings compared by cross-validation within a set's training cases: its cas
 Each --set is a variant of the plan, which itself comes first (unless --no-plan). Every variant is planned and
 trained on the same folds: whole cases, every so many-th by name. Dice is that of the cases held out, mean of the
 last ten epochs (--last), or of all where there are fewer; their masks are used for nothing else. Seeds alone make a
-difference: look in how many folds a variant is better. With --workers several trainings share the machine.
+difference: look in how many folds a variant is better. With --workers several trainings share the machine. With
+--keep their folders stay, to be looked at.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Job:
     variant: str
     changes: tuple[tuple[str, Any], ...]
     last: int
+    run: Path | None = None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -62,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--no-plan", action="store_true", help="leave out the plan as it is")
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where the trainings' folders stay")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     if options.rewrite:
@@ -74,10 +77,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not variants:
         parser.error("--no-plan leaves nothing to train: give a --set")
     jobs = [
-        Job(options.prepared, options.boxes, options.device, options.folds, fold, seed, name, changes, options.last)
+        Job(
+            options.prepared,
+            options.boxes,
+            options.device,
+            options.folds,
+            fold,
+            seed,
+            name,
+            changes,
+            options.last,
+            None if options.keep is None else options.keep / f"fold-{fold}-variant-{number}-seed-{seed}",
+        )
         for seed in options.seeds
         for fold in (range(options.folds) if options.only is None else options.only)
-        for name, changes in variants
+        for number, (name, changes) in enumerate(variants)
     ]
     record: dict[str, Any] = {
         "command": command(options),
@@ -139,8 +153,9 @@ def trained(job: Job) -> dict[str, Any]:
     changes = {"seed": job.seed, "training.device": job.device, **dict(job.changes)}
     settings = weak.planned(weak.plan(data, job.device), changes)
     with tempfile.TemporaryDirectory() as folder:
-        weak.train(settings, Path(folder) / "run", progress=False)
-        found = reached(Path(folder) / "run", job.last)
+        run = job.run or Path(folder) / "run"
+        weak.train(settings, run, progress=False)
+        found = reached(run, job.last)
     return {"variant": job.variant, "fold": job.fold, "seed": job.seed, **found}
 
 
