@@ -18,10 +18,9 @@ from ringfence.weak.inference.predictor import Predictor
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
 from ringfence.weak.ranks.cases import Crew
 from ringfence.weak.ranks.world import World, from_all
-from ringfence.weak.tasks.levels import usual_levels
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.tasks.taught import LABELS, finish_labels, labels_about, write_labels
-from ringfence.weak.tasks.teaching import KnownOf, levels_of, taught_labels
+from ringfence.weak.tasks.teaching import KnownOf, taught_labels
 from ringfence.weak.tasks.windows import UNSURE
 
 MOST_CLASSES: Final = UNSURE - 1
@@ -52,8 +51,7 @@ def teach(
         world: the ranks.
 
     Returns:
-        What was written: how many pixels have a class (``labelled``), how many none (``unsure``), and the usual
-        ``levels`` of the classes.
+        What was written: how many pixels have a class (``labelled``), and how many none (``unsure``).
     """
     crew = Crew(1, world)
     about = crew.from_first(
@@ -66,31 +64,22 @@ def teach(
         crew.take_gpu()
         predictors = [Predictor(*read_model(model, trust), device=device) for model in models]
         cases = list(enumerate(prepared.of("train")))[world.rank :: world.size]
-        # answers of all cases may not fit into memory: they are asked for twice
-        found = [
-            level
-            for number, case in cases
-            for answer, known in _answers(predictors, task, number, case, prepared)
-            for level in levels_of(answer, known)
-        ]
-        usual = usual_levels((one for theirs in from_all(found) for one in theirs), len(prepared.classes))
         mine = []
         for number, case in cases:
-            each = _answers(predictors, task, number, case, prepared)
-            labels = np.stack([taught_labels(answer, known, unsure, usual) for answer, known in each])
+            labels = np.stack(taught_labels(answers_of(predictors, task, number, case, prepared), unsure))
             labels = labels.reshape(case.shape[0], *prepared.size)
             counts = int(((labels > 0) & (labels != UNSURE)).sum()), int((labels == UNSURE).sum())
             mine.append((write_labels(folder, case, labels), counts))
         every = [one for theirs in from_all(mine) for one in theirs]
         labelled, left_out = (sum(counts) for counts in zip(*(counts for _, counts in every), strict=True))
-        there = about | {"labelled": labelled, "unsure": left_out, "levels": usual}
+        there = about | {"labelled": labelled, "unsure": left_out}
         if world.first:
             finish_labels(folder, [written for written, _ in every], there)
     crew.check_sees(folder / LABELS)
     return there
 
 
-def _answers(
+def answers_of(
     predictors: Sequence[Predictor], task: Task, number: int, case: Case, prepared: PreparedSet
 ) -> list[tuple[NDArray[np.float32], KnownOf]]:
     """Probabilities and labels of each sample of a case: of its slices, or of the volume. It is the number-th."""

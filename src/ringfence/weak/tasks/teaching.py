@@ -1,14 +1,13 @@
 """A teacher's labels: a model's answers about an image, cut to what its boxes and scribbles say.
 
-    y_p = k        if k is the likeliest class that boxes allow at p, and p is in the largest part of k in its box
-    y_p = 0        where no box is, and where the background is the likeliest
-    y_p = unsure   elsewhere, and at the pixels of each box whose two likeliest classes are closest to each other:
-                   there nobody teaches anything
+    y_p = k        if k leads by most at p, of the classes whose boxes hold p, and p is in the largest part of k in
+                   its box: once what is found of each object is stretched to its box (``fitting``)
+    y_p = 0        where no box is, and where no class leads
+    y_p = unsure   elsewhere, and at the pixels of each box where the decision is closest: there nobody teaches
+                   anything
 
 A share of each box is left out, not all below some probability: a network that learnt from constraints says 0.6 of
 one class, and 0.99 of another, and is as right about both.
-
-Likeliest, that is, where the boxes' levels (``levels``) are taken as even: what is found touches its box's sides.
 
 Boxes are not doubted: a class is nowhere outside of its boxes; and a box in which it was not found is unsure as a
 whole, never background.
@@ -16,10 +15,9 @@ whole, never background.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -28,13 +26,11 @@ from torch import Tensor
 
 from ringfence.extras import require
 from ringfence.segmentation.boxes import covered
-from ringfence.weak.tasks.levels import box_level, lead, settled_level
+from ringfence.weak.tasks.fitting import Box, Fit, Lead, fitted, found_in
 from ringfence.weak.tasks.windows import UNSURE
 
 Labels: TypeAlias = NDArray[np.uint8]
 Pixels: TypeAlias = NDArray[np.bool_]
-REACH: Final = 0.5
-"""Of the side of a tight box: an answer that reaches less far has missed the object."""
 
 
 @dataclass(frozen=True)
@@ -62,50 +58,43 @@ class KnownOf:
         return cls(*(one.cpu().numpy() for one in found))
 
 
-@dataclass(frozen=True)
-class _Box:
-    """A box, its class, and along which axes it is tight."""
-
-    label: int
-    place: tuple[slice, ...]
-    tight: Pixels
-
-
-def levels_of(probabilities: NDArray[np.floating[Any]], known: KnownOf) -> list[tuple[int, float]]:
-    """The class, from 1, and the level of each box of a sample that is tight."""
-    possible = _possible(probabilities, known)
-    found = []
-    for box in _boxes(known):
-        level = box_level(_lead(possible, box), box.tight, known.margin)
-        if level is not None:
-            found.append((box.label, level))
-    return found
-
-
-def taught_labels(
-    probabilities: NDArray[np.floating[Any]], known: KnownOf, unsure: float, usual: Sequence[float] | None = None
-) -> Labels:
-    """Labels of one sample, uint8 ``[*space]``: 0 for background, k for the k-th class, ``UNSURE``.
+def taught_labels(samples: Sequence[tuple[NDArray[np.floating[Any]], KnownOf]], unsure: float) -> list[Labels]:
+    """Labels of a case's samples, uint8 ``[*space]``: 0 for background, k for the k-th class, ``UNSURE``.
 
     Args:
-        probabilities: ``[1 + K, *space]``, of one teacher or the mean of several.
-        known: what must hold.
+        samples: probabilities ``[1 + K, *space]``, of one teacher or the mean of several, and what must hold.
         unsure: of the pixels of each box, the share that is left out.
-        usual: the usual level of each class; default: the likeliest class has the pixel, whether it touches the
-            sides of its box or not.
     """
-    space = probabilities.shape[1:]
-    possible, boxes, certain = _possible(probabilities, known), list(_boxes(known)), np.ones(space, np.bool_)
-    if usual is not None:
-        possible = _levelled(possible, boxes, known, usual)
-    likeliest = possible.argmax(axis=0).astype(np.uint8)
-    second, first = np.partition(possible, -2, axis=0)[-2:]
+    found = [_fits(probabilities, known, number) for number, (probabilities, known) in enumerate(samples)]
+    leads = iter(fitted([fit for fits in found for fit in fits]))
+    labels = []
+    for (probabilities, known), fits in zip(samples, found, strict=True):
+        ahead = np.full(probabilities.shape, -np.inf, np.float32)  # a class without a box, or that was missed
+        ahead[0] = 0.0  # what does not lead is background
+        for fit in fits:
+            place: Any = (fit.box.label, *fit.box.place)
+            ahead[place] = np.maximum(ahead[place], next(leads))  # of overlapping boxes, the bolder one counts
+        labels.append(_labelled(ahead, known, [fit.box for fit in fits], unsure))
+    return labels
+
+
+def _fits(probabilities: NDArray[np.floating[Any]], known: KnownOf, number: int) -> list[Fit]:
+    """What is found in the boxes of a sample, the number-th."""
+    inside = covered(torch.from_numpy(known.box)[None], torch.Size(probabilities.shape[1:]))[0].numpy()
+    found = (found_in(probabilities, inside, box) for box in _boxes(known, number))
+    return [fit for fit in found if fit is not None]
+
+
+def _labelled(ahead: Lead, known: KnownOf, fit: Sequence[Box], unsure: float) -> Labels:
+    """Labels of a sample: by how far classes lead, ``[1 + K, *space]``, and the boxes that fit what is found."""
+    boxes, certain = _boxes(known), np.ones(ahead.shape[1:], np.bool_)
+    likeliest = ahead.argmax(axis=0).astype(np.uint8)
+    second, first = np.partition(ahead, -2, axis=0)[-2:]
     for box in boxes:
         certain[box.place] &= _surest(first[box.place] - second[box.place], unsure)
     labels: Labels = np.where(certain & (likeliest == 0), 0, UNSURE).astype(np.uint8)
-    for box in boxes:
-        if _reaches(likeliest[box.place] == box.label, box.tight, known.margin):
-            labels[box.place][_found(likeliest[box.place], certain[box.place], box.label)] = box.label
+    for box in fit:
+        labels[box.place][_found(likeliest[box.place], certain[box.place], box.label)] = box.label
     _give_up(labels, boxes)
     for one, *pixel in known.scribble.tolist():
         if one > 0:
@@ -113,44 +102,26 @@ def taught_labels(
     return labels
 
 
-def _possible(probabilities: NDArray[np.floating[Any]], known: KnownOf) -> NDArray[np.floating[Any]]:
-    """The probabilities of the classes that boxes allow; where there is no box, background is certain."""
-    inside = covered(torch.from_numpy(known.box)[None], torch.Size(probabilities.shape[1:]))[0].numpy()
-    background = np.where(inside.any(axis=0), probabilities[:1], 1.0)
-    return np.concatenate([background, np.where(inside, probabilities[1:], 0.0)])
+def _boxes(known: KnownOf, number: int = 0) -> list[Box]:
+    """Those of the number-th sample: a slice, or the volume."""
+    return [
+        Box(
+            1 + one,
+            int(ends[0, 0]) if len(ends) == 3 else number,
+            tuple((int(low), int(high)) for low, high in ends),
+            whole,
+            known.margin,
+        )
+        for one, objects in enumerate(known.box)
+        for ends, whole in zip(objects, known.whole[one], strict=True)
+        if (ends[:, 1] > ends[:, 0]).all()
+    ]
 
 
-def _levelled(
-    possible: NDArray[np.floating[Any]], boxes: Sequence[_Box], known: KnownOf, usual: Sequence[float]
-) -> NDArray[np.floating[Any]]:
-    """With each class's probabilities divided by e^level in its boxes: 'likeliest' then means above the level."""
-    levelled: NDArray[np.floating[Any]] = possible.copy()
-    for box in boxes:
-        level = box_level(_lead(possible, box), box.tight, known.margin)
-        place: Any = (box.label, *box.place)
-        own = possible[place] * math.exp(-settled_level(level, box.label, usual))
-        # where boxes of a class overlap, the bolder one counts
-        first = levelled[place] == possible[place]
-        levelled[place] = np.where(first, own, np.maximum(own, levelled[place]))
-    return levelled
-
-
-def _lead(possible: NDArray[np.floating[Any]], box: _Box) -> NDArray[np.float32]:
-    place: Any = (slice(None), *box.place)
-    return lead(possible[place], box.label)
-
-
-def _boxes(known: KnownOf) -> Iterator[_Box]:
-    for number, objects in enumerate(known.box):
-        for ends, whole in zip(objects, known.whole[number], strict=True):
-            if (ends[:, 1] > ends[:, 0]).all():
-                yield _Box(1 + number, tuple(slice(int(low), int(high)) for low, high in ends), whole)
-
-
-def _surest(lead: NDArray[np.floating[Any]], unsure: float) -> Pixels:
-    """All but the share of pixels with the smallest lead; of equals, none is left out."""
-    count = int(unsure * lead.size)
-    surest: Pixels = lead >= np.partition(lead, count, axis=None)[count]
+def _surest(by: Lead, unsure: float) -> Pixels:
+    """All but the share of pixels that are decided by least; of equals, none is left out."""
+    count = int(unsure * by.size)
+    surest: Pixels = by >= np.partition(by, count, axis=None)[count]
     return surest
 
 
@@ -179,18 +150,7 @@ def _largest(mask: Pixels) -> Pixels:
     return largest
 
 
-def _reaches(mask: Pixels, tight: Pixels, margin: NDArray[np.int64]) -> bool:
-    """Whether the largest part in a box reaches over half of its sides, where the box is tight."""
-    largest = _largest(mask)
-    for axis, side in enumerate(mask.shape):
-        there = np.flatnonzero(largest.any(axis=tuple(one for one in range(mask.ndim) if one != axis)))
-        length = there[-1] + 1 - there[0] if len(there) else 0
-        if tight[axis] and length < REACH * (side - 2 * int(margin[axis])):
-            return False
-    return True
-
-
-def _give_up(labels: Labels, boxes: list[_Box]) -> None:
+def _give_up(labels: Labels, boxes: Sequence[Box]) -> None:
     """Boxes without a label of their class become unsure: which may take the last label from another."""
     left = list(boxes)
     while lost := [box for box in left if not (labels[box.place] == box.label).any()]:
