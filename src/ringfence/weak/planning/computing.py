@@ -14,6 +14,8 @@ FEWEST: Final = 4
 """Times that a network halves a side, at least."""
 HALVINGS: Final = 1 << FEWEST
 """Sides of patches are multiples of it."""
+WIDER: Final = 1.5
+"""Than nine of ten boxes: what tells where an object ends."""
 SMALLEST: Final = 4
 """Pixels along the smallest map of a network that halves more often."""
 RATES: Final = {32: 5e-4, 16: 1e-3, 8: 2e-3}
@@ -65,7 +67,8 @@ def network_choices(found: Fingerprint, device: Device, patch: Sequence[int] | N
     """The network, its rate, batches and steps: as much as a device does in minutes."""
     volumes, pixels = patch is not None, math.prod(found.size if patch is None else patch)
     width = 32 if device == "cuda" else 8 if volumes else 16
-    halvings = FEWEST if volumes else halvings_of(found.size)
+    longest = max(one.longest for one in found.classes)
+    halvings = FEWEST if volumes else halvings_of(found.size, longest)
     features = [width, width, 2 * width, 4 * width, 8 * width, *[8 * width] * (halvings - FEWEST), width]
     arguments = {"features": features, "act": "relu", "norm": "batch", "upsample": "nontrainable"}
     where = "a GPU" if device == "cuda" else "a CPU"
@@ -81,7 +84,8 @@ def network_choices(found: Fingerprint, device: Device, patch: Sequence[int] | N
         Choice(
             "network.class_path",
             "monai.networks.nets.BasicUNet" if halvings == FEWEST else "ringfence.weak.networks.unet.DeepUNet",
-            f"halves {halvings} times: its smallest map sees {seen_by(halvings)} pixels across",
+            f"halves {halvings} times: its smallest map sees {seen_by(halvings)} pixels across, and nine of ten "
+            f"boxes are up to {longest:.0f}",
         ),
         Choice("network.init_args", arguments, f"as wide as {where} trains in minutes"),
         Choice("training.lr", RATES[width], "the narrower the network, the larger"),
@@ -96,10 +100,13 @@ def network_choices(found: Fingerprint, device: Device, patch: Sequence[int] | N
     ]
 
 
-def halvings_of(size: Sequence[int]) -> int:
-    """As many as it takes to see a slice as a whole, while its smallest map has some pixels left; at least four."""
+def halvings_of(size: Sequence[int], longest: float) -> int:
+    """As many as it takes to see an object and what is around it, while its smallest map has some pixels left.
+
+    At least four; and what is around it is half as much again, as in a patch.
+    """
     most = int(math.log2(min(size) / SMALLEST)) if min(size) >= SMALLEST else 0
-    enough = next(number for number in range(FEWEST, 64) if seen_by(number) >= max(size))
+    enough = next(number for number in range(FEWEST, 64) if seen_by(number) >= WIDER * longest)
     return max(FEWEST, min(enough, most))
 
 
@@ -113,7 +120,7 @@ def patch_of(found: Fingerprint, most: int) -> list[int]:
     longest = max(one.longest for one in found.classes)
     sides = [
         whole_halvings(found.depths[2]),
-        *(min(whole_halvings(side), whole_halvings(1.5 * longest)) for side in found.size),
+        *(min(whole_halvings(side), whole_halvings(WIDER * longest)) for side in found.size),
     ]
     steps = found.spacing or (1.0, 1.0, 1.0)
     while math.prod(sides) > most and max(sides) > HALVINGS:
