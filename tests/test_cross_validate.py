@@ -86,7 +86,10 @@ def test_it_trains_every_variant_on_every_fold(
     small = ["training.epochs=1", "network.init_args.features=[2,2,2,2,2,2]"]
     words = [str(prepared.path), "--folds", "3", "--only", "0", "2", "--device", "cpu", "--no-plan"]
     words += ["--set", *small, "--set", *small, "method=full_supervision", "--out", str(tmp_path / "out")]
-    script.main(words)
+    script.main([*words, "--keep", str(tmp_path / "runs")])
+    kept = {path.name for path in (tmp_path / "runs").iterdir()}
+    assert kept == {f"fold-{fold}-variant-{number}-seed-0" for fold in (0, 2) for number in (0, 1)}
+    assert all((tmp_path / "runs" / name / "model.safetensors").exists() for name in kept)
     record = json.loads((tmp_path / "out.json").read_text())
     assert [(one["variant"].count("="), one["fold"]) for one in record["trainings"]] == [
         (2, 0),

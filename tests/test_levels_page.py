@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from prepared_sets import make_prepared
@@ -62,7 +63,7 @@ def test_the_table_is_its_records(name: str, levels: ModuleType) -> None:
     assert levels.as_markdown(record) == (ROOT / f"results/plan/{name}.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["visible", "looseness", "views"])
+@pytest.mark.parametrize("name", ["visible", "looseness", "views", "teaching"])
 def test_what_is_seen_is_its_record(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     script = importlib.import_module(name)
@@ -104,3 +105,29 @@ def test_as_it_was_judged_it_is_what_the_training_measured(
     assert judged > (0.3 if method == "full_supervision" else 0.0)  # a few steps from boxes find little
     others = [found["dice"][0][0], found["dice"][1][0], found["dice"][0][2]]
     assert all(abs(one - judged) > 1e-5 for one in others)  # turns and neighbours matter
+
+
+def test_a_teachers_labels_are_compared_with_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    teaching = importlib.import_module("teaching")
+    make_prepared(tmp_path / "set", cases=4)
+    asked = from_preset(TrainSettings, "boxes-small").changed(
+        {
+            "data.prepared": str(tmp_path / "set"),
+            "network.class_path": "torch.nn.Conv2d",
+            "network.init_args": {"kernel_size": 3, "padding": 1},
+            "training.epochs": 2,
+            "training.device": "cpu",
+        }
+    )
+    train(asked, tmp_path / "run", progress=False)
+    found = teaching.looked_at(tmp_path / "run")
+    assert list(found["labels"]) == ["likeliest in boxes", "labels"]
+    for dice, much, little in found["labels"].values():
+        assert 0.0 <= dice <= 1.0
+        assert much >= 0.0
+        assert 0.0 <= little <= 1.0
+    truth, other = np.zeros((4, 5), bool), np.zeros((4, 5), bool)
+    truth[:2], other[1:3] = True, True
+    assert teaching.compared(other, truth) == [0.5, 0.5, 0.5]
+    assert teaching.compared(truth, truth) == [1.0, 0.0, 0.0]

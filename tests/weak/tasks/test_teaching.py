@@ -148,6 +148,9 @@ def reference(p: NDArray[np.float64], said: KnownOf, unsure: float) -> NDArray[n
                 kept |= hole
         for pixel in kept:
             labels[pixel] = k
+    for _, box, found in fits:
+        for pixel in pixels(box) if found is None else ():
+            labels[pixel] = UNSURE
     while True:
         lost = [box for k, box, _ in boxes if all(labels[q] != k for q in pixels(box))]
         lost = [box for box in lost if any(labels[q] != UNSURE for q in pixels(box))]

@@ -88,6 +88,8 @@ def _fits(probabilities: NDArray[np.floating[Any]], known: KnownOf, number: int)
 def _labelled(ahead: Lead, known: KnownOf, fit: Sequence[Box], unsure: float) -> Labels:
     """Labels of a sample: by how far classes lead, ``[1 + K, *space]``, and the boxes that fit what is found."""
     boxes, certain = _boxes(known), np.ones(ahead.shape[1:], np.bool_)
+    there = {(box.label, box.ends) for box in fit}
+    missed = [box for box in boxes if (box.label, box.ends) not in there]
     likeliest = ahead.argmax(axis=0).astype(np.uint8)
     second, first = np.partition(ahead, -2, axis=0)[-2:]
     for box in boxes:
@@ -95,6 +97,8 @@ def _labelled(ahead: Lead, known: KnownOf, fit: Sequence[Box], unsure: float) ->
     labels: Labels = np.where(certain & (likeliest == 0), 0, UNSURE).astype(np.uint8)
     for box in fit:
         labels[box.place][_found(likeliest[box.place], certain[box.place], box.label)] = box.label
+    for box in missed:
+        labels[box.place] = UNSURE
     _give_up(labels, boxes)
     for one, *pixel in known.scribble.tolist():
         if one > 0:
