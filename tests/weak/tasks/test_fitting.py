@@ -6,14 +6,20 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ringfence.weak.tasks.fitting import FARTHEST, Box, Fit, fitted, found_in, lead
+from ringfence.weak.tasks.fitting import FARTHEST, Box, Fit, Lead, found_in, lead
+from ringfence.weak.tasks.fitting import fitted as both_fitted
 from ringfence.weak.tasks.teaching import KnownOf, taught_labels
 
 SPACE = (40, 48)
+
+
+def fitted(fits: list[Fit]) -> list[Lead]:
+    """Leads of the boxes' own classes."""
+    return [own for own, _ in both_fitted(fits)]
 
 
 def a_box(*ends: tuple[int, int], margin: int = 0, tight: bool = True, label: int = 1, depth: int = 0) -> Box:
@@ -56,7 +62,9 @@ def test_the_lead_is_over_the_likeliest_other_class() -> None:
 
 
 @settings(deadline=None)
-@given(st.floats(8.0, 13.0), st.floats(8.0, 16.0), st.floats(-3.0, 3.0), st.floats(-3.0, 3.0))
+@given(st.floats(8.0, 12.0), st.floats(8.0, 16.0), st.floats(-3.0, 3.0), st.floats(-3.0, 3.0))
+@example(8.0, 8.0, 0.5, 0.5)
+@example(12.0, 8.0, 3.0, 0.0)
 def test_where_an_object_is_found_is_told_between_pixels(
     high: float, wide: float, down: float, right: float
 ) -> None:
@@ -124,7 +132,7 @@ def test_an_object_ends_where_another_of_its_class_has_its_box() -> None:
     odds = np.maximum(ellipse((20.0, 15.0), (8.0, 8.0)), ellipse((20.0, 30.0), (8.0, 8.0)))
     left, right = a_box((12, 28), (7, 22)), a_box((12, 28), (22, 38))
     fit = fit_of(odds, left, right)
-    assert fit.found[1][1] + 0 == pytest.approx(22, abs=0.6)
+    assert fit.found[1][1] == pytest.approx(22, abs=0.6)
     assert fit_of(odds, left).found[1][1] > 25
 
 
@@ -147,7 +155,7 @@ def test_slices_that_are_alike_are_averaged_by_their_overlap() -> None:
     np.testing.assert_allclose(together, (alone + 2.0 * fitted(fits[:1])[0]) / 3.0, atol=1e-5)
     narrower = a_box((12, 28), (12, 30), depth=2)  # 18 of 24 columns: IoU 3/4, which counts half
     seen = fit_of(ellipse((20.0, 21.0), (8.0, 9.0)), narrower)
-    other = fitted([Fit(here[1], seen.ahead, seen.found, fits[1].ends)])[0]
+    other = fitted([Fit(here[1], seen.ahead, None, seen.found, fits[1].ends)])[0]
     np.testing.assert_allclose(fitted([fits[1], seen])[0], (alone + 0.5 * other) / 1.5, atol=1e-5)
 
 
@@ -161,12 +169,60 @@ def test_slices_that_are_alike_are_averaged_by_their_overlap() -> None:
 )
 def test_what_is_not_alike_does_not_count(other: Box) -> None:
     fit = fit_of(ellipse((20.0, 24.0), (8.0, 12.0)), a_box((12, 28), (12, 36)))
-    beside = Fit(other, -fit.ahead, fit.found, fit.ends)
+    beside = Fit(other, -fit.ahead, None, fit.found, fit.ends)
     np.testing.assert_array_equal(fitted([fit, beside])[0], fitted([fit])[0])
 
 
+def test_two_that_overlap_count_by_what_they_cover_together() -> None:
+    own, beside = a_box((12, 28), (12, 36)), a_box((12, 28), (16, 40), depth=1)  # IoU 20/28
+    fit = fit_of(ellipse((20.0, 24.0), (8.0, 12.0)), own)
+    other = Fit(beside, -fit.ahead, None, fit.found, fit.ends)
+    share = 2 * 20 / 28 - 1
+    np.testing.assert_allclose(fitted([fit, other])[0], fitted([fit])[0] * (1 - share) / (1 + share), atol=1e-5)
+
+
+def test_of_many_alike_the_nearest_slices_count_and_always_itself() -> None:
+    """Leads of 0, 1, 2, ... in slices with the same box: of those of the last one, nine are the last nine."""
+    fit = fit_of(ellipse((20.0, 24.0), (8.0, 12.0)), a_box((12, 28), (12, 36)))
+    fits = [
+        Fit(fit.box._replace(depth=z), np.full_like(fit.ahead, z), None, fit.found, fit.ends) for z in range(20)
+    ]
+    leads = fitted(fits)
+    assert leads[19].mean() == pytest.approx(np.mean(range(11, 20)))
+    assert leads[10].mean() == pytest.approx(10.0)
+    assert fitted(fits[::-1])[0].mean() == pytest.approx(np.mean(range(11, 20)))
+
+
+def test_boxes_that_are_not_tight_are_not_averaged() -> None:
+    """An object that wanders through a box in space, which serves for its slices."""
+    fits = [
+        fit_of(ellipse((14.0 + z, 24.0), (4.0, 4.0)), a_box((6, 34), (10, 38), tight=False, depth=z))
+        for z in range(12)
+    ]
+    for z, ahead in enumerate(fitted(fits)):
+        np.testing.assert_array_equal(ahead, fitted([fits[z]])[0])
+
+
+def test_a_side_of_one_pixel_that_is_found_is_not_missed() -> None:
+    odds = np.full(SPACE, 0.01)
+    odds[20, 12:30] = 1.5
+    assert found_in(one_class(odds), inside(a_box((20, 21), (12, 30))), a_box((20, 21), (12, 30))) is not None
+
+
+def test_where_a_part_ends_is_told_by_its_own_pixels() -> None:
+    """On the same line there is another part, which is brighter."""
+    odds = np.full(SPACE, math.exp(-2.0))
+    odds[12:20, 12:20] = math.exp(2.0)
+    odds[19, 21] = math.exp(5.0)
+    fit = fit_of(odds, a_box((12, 20), (12, 20)))
+    assert fit.found[0] == pytest.approx((4.0, 12.0))
+    assert float(fit.ahead.max()) == pytest.approx(5.0)
+    sure = fit_of(np.where(odds > 1.0, 1e9, odds), a_box((12, 20), (12, 20)))
+    assert float(sure.ahead.max()) == FARTHEST
+
+
 def test_in_space_slices_tell_of_each_other_and_boxes_of_several_do_not() -> None:
-    p = np.stack([one_class(ellipse((20.0, 24.0), (8.0 - one, 12.0)))[:, :] for one in (0.0, 2.0)], axis=1)
+    p = np.stack([one_class(ellipse((20.0, 24.0), (8.0 - one, 12.0))) for one in (0.0, 2.0)], axis=1)
     flat = [
         Box(1, z, ((z, z + 1), (12, 28), (12, 36)), np.array([False, True, True]), np.zeros(3, int)) for z in (0, 1)
     ]
@@ -180,7 +236,9 @@ def test_in_space_slices_tell_of_each_other_and_boxes_of_several_do_not() -> Non
     deep = Box(1, 0, ((0, 2), (12, 28), (12, 36)), np.array([True, True, True]), np.zeros(3, int))
     fit = found_in(p, covered, deep)
     assert fit is not None
-    np.testing.assert_array_equal(fitted([fit, fits[1]])[0], fitted([fit])[0])  # type: ignore[list-item]
+    assert fits[1] is not None
+    np.testing.assert_array_equal(fitted([fit, fits[1]])[0], fitted([fit])[0])
+    np.testing.assert_array_equal(fitted([fits[1], fit])[0], fitted([fits[1]])[0])
 
 
 def test_labels_touch_tight_boxes_and_have_the_size_of_what_is_there() -> None:

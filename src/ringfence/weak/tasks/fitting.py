@@ -3,7 +3,7 @@
     fitted(x) = mean over alike boxes j of ahead_j(a_j + (x - s) · (b_j - a_j) / (e - s)),   x in edges of pixels
 
 where the object goes from s to e, as its box says, and what is found of the j-th one from a_j to b_j. Alike are the
-box itself and those of its class in other slices of the case that overlap with it: each counts by 2 IoU - 1.
+box itself and tight ones of its class in other slices of the case that overlap with it: each counts by 2 IoU - 1.
 
 A network that learnt from constraints may be too shy or too bold as a whole, or in one image. To find more until
 the sides of a box are reached fills its corners on the way, and labels are too large; stretched, what is found
@@ -12,7 +12,7 @@ keeps its shape. And slices of an object that are next to each other have about 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -30,7 +30,7 @@ REACH: Final = 0.5
 TINY: Final = 1e-6
 """Probabilities below it are taken as it."""
 MOST: Final = 9
-"""Alike boxes that are averaged over: the closest ones."""
+"""Boxes that are averaged over, at most: the likest, and of equals those of the nearest slices."""
 
 Pixels: TypeAlias = NDArray[np.bool_]
 Lead: TypeAlias = NDArray[np.float32]
@@ -69,12 +69,14 @@ class Fit:
     Attributes:
         box: the box.
         ahead: ``lead`` of its class in the box and around it.
+        any: that of whichever class is likeliest over background; None if there is but one.
         found: from where to where it was found, along each axis of ``ahead``.
         ends: from where to where it is, as the box says, along each axis of the sample.
     """
 
     box: Box
     ahead: Lead
+    any: Lead | None
     found: tuple[Span, ...]
     ends: tuple[Span, ...]
 
@@ -99,13 +101,14 @@ def found_in(probabilities: NDArray[np.floating[Any]], inside: Pixels, box: Box)
     """
     around = tuple(map(_around, box.ends, inside.shape[1:], box.tight))
     here: Any = (slice(None), *around)
-    seen = lead(_possible(probabilities[here], inside[here], box.label), box.label)
+    possible = _possible(probabilities[here], inside[here], box.label)
+    seen = lead(possible, box.label)
     own = ~inside[here][box.label - 1]
     inner = tuple(
         slice(low - wide.start, high - wide.start) for (low, high), wide in zip(box.ends, around, strict=True)
     )
     own[inner] = True
-    part = _part((seen > 0.0) & own, inner)
+    part = part_in((seen > 0.0) & own, inner)
     if part is None:
         return None
     found: list[Span] = []
@@ -116,31 +119,43 @@ def found_in(probabilities: NDArray[np.floating[Any]], inside: Pixels, box: Box)
             found.append((low - begin, high - begin))
             ends.append((low, high))
             continue
-        first, last = _span(np.moveaxis(seen, axis, 0), np.moveaxis(part, axis, 0))
-        if last - first < REACH * (high - low - 2 * margin):
+        lines = np.flatnonzero(part.any(axis=tuple(one for one in range(part.ndim) if one != axis)))
+        if lines[-1] + 1 - lines[0] < REACH * (high - low - 2 * margin):
             return None
+        first, last = _span(np.moveaxis(seen, axis, 0), np.moveaxis(part, axis, 0), int(lines[0]), int(lines[-1]))
         found.append((first, last))
         ends.append(_ends((begin + first, begin + last), (low, high), margin))
-    return Fit(box, seen, tuple(found), tuple(ends))
+    whichever = lead(np.stack([possible[0], possible[1:].max(axis=0)]), 1) if len(inside) > 1 else None
+    return Fit(box, seen, whichever, tuple(found), tuple(ends))
 
 
-def fitted(fits: Sequence[Fit]) -> list[Lead]:
-    """The lead of its class in each box of a case, as if what is found ended where the box does.
+def fitted(fits: Sequence[Fit]) -> list[tuple[Lead, Lead]]:
+    """The lead of its class in each box of a case, as if what is found ended where the box does; and that of any.
 
     Args:
         fits: of all samples of the case.
     """
     boxes = np.array([one.box.ends for one in fits])
-    of = np.array([(one.box.label, one.box.depth) for one in fits])
+    label = np.array([one.box.label for one in fits])
+    depth = np.array([one.box.depth for one in fits])
+    tight = np.array([one.box.tight[-2:].all() for one in fits])  # along others, nothing says where an object is
     leads = []
     for number, own in enumerate(fits):
-        elsewhere = (of[:, 0] == own.box.label) & (of[:, 1] != own.box.depth)
-        share = np.where(elsewhere, np.maximum(0.0, 2.0 * _overlap(boxes, number) - 1.0), 0.0)
+        alike = (label == own.box.label) & (depth != own.box.depth) & tight & tight[number]
+        share = np.where(alike, np.maximum(0.0, 2.0 * _overlap(boxes, number) - 1.0), 0.0)
         share[number] = 1.0
-        closest = [one for one in np.argsort(-share, kind="stable")[:MOST] if share[one] > 0.0]
-        mean = sum(share[one] * _stretched(fits[one], own) for one in closest) / share[closest].sum()
-        leads.append(np.asarray(mean, np.float32))
+        far = np.abs(depth - own.box.depth) - (np.arange(len(fits)) == number)  # itself first of all
+        closest = [one for one in np.lexsort((far, -share))[:MOST] if share[one] > 0.0]
+        shares = [(fits[one], float(share[one] / share[closest].sum())) for one in closest]
+        ahead = _mean((_stretched(fit.ahead, fit, own), part) for fit, part in shares)
+        anything = _mean((_stretched(fit.any, fit, own), part) for fit, part in shares if fit.any is not None)
+        leads.append((ahead, ahead if own.any is None else anything))
     return leads
+
+
+def _mean(leads: Iterable[tuple[Lead, float]]) -> Lead:
+    """Of leads and their shares."""
+    return np.asarray(sum(part * one for one, part in leads), np.float32)
 
 
 def _possible(probabilities: NDArray[np.floating[Any]], inside: Pixels, label: int) -> NDArray[np.floating[Any]]:
@@ -156,20 +171,18 @@ def _around(ends: Ends, length: int, tight: np.bool_) -> slice:
     return slice(max(0, ends[0] - beside), min(length, ends[1] + beside))
 
 
-def _part(found: Pixels, box: tuple[slice, ...]) -> Pixels | None:
-    """The connected part (by faces of pixels) that has most pixels in the box; None if there is none."""
+def part_in(found: Pixels, place: tuple[slice, ...]) -> Pixels | None:
+    """The connected part (by faces of pixels) that has most pixels in a place; None if there is none."""
     parts, _ = require("scipy.ndimage", "refinement", "train").label(found)
-    counts = np.bincount(parts[box].ravel())
+    counts = np.bincount(parts[place].ravel())
     if len(counts) < 2:
         return None
     most: Pixels = parts == 1 + counts[1:].argmax()
     return most
 
 
-def _span(seen: Lead, part: Pixels) -> Span:
-    """From where to where a part goes along the first axis: to where the lead would be 0, between two pixels."""
-    there = np.flatnonzero(part.any(axis=tuple(range(1, part.ndim))))
-    first, last = int(there[0]), int(there[-1])
+def _span(seen: Lead, part: Pixels, first: int, last: int) -> Span:
+    """From where to where a part goes along the first axis: between its last line and the next, the lead is 0."""
     return first + 0.5 - _beyond(seen, part, first, -1), last + 0.5 + _beyond(seen, part, last, 1)
 
 
@@ -178,7 +191,7 @@ def _beyond(seen: Lead, part: Pixels, line: int, step: int) -> float:
     if not 0 <= line + step < len(seen):
         return 0.5
     ahead, behind = float(seen[line][part[line]].max()), float(seen[line + step][part[line]].max())
-    return ahead / (ahead - behind) if behind < 0.0 else 0.5
+    return ahead / (ahead - behind) if behind <= 0.0 else 0.5
 
 
 def _ends(found: Span, box: Ends, margin: int) -> Span:
@@ -204,13 +217,21 @@ def _overlap(boxes: NDArray[np.int64], number: int) -> NDArray[np.float64]:
     return overlap
 
 
-def _stretched(seen: Fit, own: Fit) -> Lead:
+def _stretched(there: Lead, seen: Fit, own: Fit) -> Lead:
     """What is found of one object, where another one's box is: its ends are at the other's."""
-    at = [
-        a + (np.arange(low, high) + 0.5 - first) * ((b - a) / (last - first)) - 0.5
-        for (a, b), (first, last), (low, high) in zip(seen.found, own.ends, own.box.ends, strict=True)
-    ]
-    there: Lead = require("scipy.ndimage", "refinement", "train").map_coordinates(
-        seen.ahead, np.meshgrid(*at, indexing="ij"), order=1, mode="nearest"
-    )
+    for axis, ((a, b), (first, last), (low, high)) in enumerate(
+        zip(seen.found, own.ends, own.box.ends, strict=True)
+    ):
+        at = a + (np.arange(low, high) + 0.5 - first) * ((b - a) / (last - first)) - 0.5
+        there = _interpolated(there, at, axis)
     return there
+
+
+def _interpolated(values: Lead, at: NDArray[np.floating[Any]], axis: int) -> Lead:
+    """Between the middles of pixels along an axis, linearly; beyond the last one, as there."""
+    at = np.clip(at, 0.0, values.shape[axis] - 1)
+    before = np.floor(at).astype(np.int64)
+    after = np.minimum(before + 1, values.shape[axis] - 1)
+    share = (at - before).astype(np.float32).reshape([-1 if one == axis else 1 for one in range(values.ndim)])
+    found: Lead = (1.0 - share) * values.take(before, axis) + share * values.take(after, axis)
+    return found

@@ -3,8 +3,8 @@
     y_p = k        if k leads by most at p, of the classes whose boxes hold p, and p is in the largest part of k in
                    its box: once what is found of each object is stretched to its box (``fitting``)
     y_p = 0        where no box is, and where no class leads
-    y_p = unsure   elsewhere, and at the pixels of each box where the decision is closest: there nobody teaches
-                   anything
+    y_p = unsure   elsewhere, above all at the pixels of each box where the decision is closest: there nobody
+                   teaches anything
 
 A share of each box is left out, not all below some probability: a network that learnt from constraints says 0.6 of
 one class, and 0.99 of another, and is as right about both.
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ringfence.extras import require
 from ringfence.segmentation.boxes import covered
-from ringfence.weak.tasks.fitting import Box, Fit, Lead, fitted, found_in
+from ringfence.weak.tasks.fitting import Box, Fit, Lead, fitted, found_in, part_in
 from ringfence.weak.tasks.windows import UNSURE
 
 Labels: TypeAlias = NDArray[np.uint8]
@@ -66,39 +66,52 @@ def taught_labels(samples: Sequence[tuple[NDArray[np.floating[Any]], KnownOf]], 
         unsure: of the pixels of each box, the share that is left out.
     """
     found = [_fits(probabilities, known, number) for number, (probabilities, known) in enumerate(samples)]
-    leads = iter(fitted([fit for fits in found for fit in fits]))
+    leads = iter(fitted([fit for fits in found for fit in fits if fit is not None]))
     labels = []
     for (probabilities, known), fits in zip(samples, found, strict=True):
         ahead = np.full(probabilities.shape, -np.inf, np.float32)  # a class without a box, or that was missed
         ahead[0] = 0.0  # what does not lead is background
+        seen, there = np.zeros(ahead.shape[1:], np.bool_), [fit is not None for fit in fits]
         for fit in fits:
-            place: Any = (fit.box.label, *fit.box.place)
-            ahead[place] = np.maximum(ahead[place], next(leads))  # of overlapping boxes, the bolder one counts
-        labels.append(_labelled(ahead, known, [fit.box for fit in fits], unsure))
+            if fit is not None:
+                place: Any = (fit.box.label, *fit.box.place)
+                own, anything = next(leads)
+                ahead[place] = np.maximum(ahead[place], own)  # of overlapping boxes, the bolder one counts
+                seen[fit.box.place] |= anything > 0.0
+        labels.append(_labelled(ahead, seen, known, there, unsure))
     return labels
 
 
-def _fits(probabilities: NDArray[np.floating[Any]], known: KnownOf, number: int) -> list[Fit]:
-    """What is found in the boxes of a sample, the number-th."""
+def _fits(probabilities: NDArray[np.floating[Any]], known: KnownOf, number: int) -> list[Fit | None]:
+    """What is found in each box of a sample, the number-th."""
     inside = covered(torch.from_numpy(known.box)[None], torch.Size(probabilities.shape[1:]))[0].numpy()
-    found = (found_in(probabilities, inside, box) for box in _boxes(known, number))
-    return [fit for fit in found if fit is not None]
+    return [found_in(probabilities, inside, box) for box in _boxes(known, number)]
 
 
-def _labelled(ahead: Lead, known: KnownOf, fit: Sequence[Box], unsure: float) -> Labels:
-    """Labels of a sample: by how far classes lead, ``[1 + K, *space]``, and the boxes that fit what is found."""
+def _labelled(ahead: Lead, seen: Pixels, known: KnownOf, there: Sequence[bool], unsure: float) -> Labels:
+    """Labels of a sample.
+
+    Args:
+        ahead: how far classes lead, ``[1 + K, *space]``.
+        seen: where there is some class. Stretched each by itself, they may have parted: if none leads there, it is
+            no background.
+        known: what must hold.
+        there: for each of its boxes, whether its object was found.
+        unsure: the share of each box that is left out.
+    """
     boxes, certain = _boxes(known), np.ones(ahead.shape[1:], np.bool_)
-    there = {(box.label, box.ends) for box in fit}
-    missed = [box for box in boxes if (box.label, box.ends) not in there]
     likeliest = ahead.argmax(axis=0).astype(np.uint8)
     second, first = np.partition(ahead, -2, axis=0)[-2:]
     for box in boxes:
         certain[box.place] &= _surest(first[box.place] - second[box.place], unsure)
+    certain &= ~seen | (likeliest > 0)
     labels: Labels = np.where(certain & (likeliest == 0), 0, UNSURE).astype(np.uint8)
-    for box in fit:
-        labels[box.place][_found(likeliest[box.place], certain[box.place], box.label)] = box.label
-    for box in missed:
-        labels[box.place] = UNSURE
+    for box, found in zip(boxes, there, strict=True):
+        if found:
+            labels[box.place][_found(likeliest[box.place], certain[box.place], box.label)] = box.label
+    for box, found in zip(boxes, there, strict=True):
+        if not found:
+            labels[box.place] = UNSURE
     _give_up(labels, boxes)
     for one, *pixel in known.scribble.tolist():
         if one > 0:
@@ -138,20 +151,12 @@ def _found(likeliest: Labels, certain: Pixels, label: int) -> Pixels:
     shape = likeliest.shape
     if likeliest.ndim == 3 and len(likeliest) == 1:  # in space, a slice has no holes
         likeliest, certain = likeliest[0], certain[0]
-    kept = _largest(likeliest == label) & certain
+    part = part_in(likeliest == label, (slice(None),) * likeliest.ndim)
+    kept = np.zeros_like(certain) if part is None else part & certain
     holes, _ = ndimage.label(ndimage.binary_fill_holes(kept) & ~kept)
     other = np.unique(holes[certain & (likeliest != label)])
     filled: Pixels = kept | ((holes > 0) & ~np.isin(holes, other))
     return filled.reshape(shape)
-
-
-def _largest(mask: Pixels) -> Pixels:
-    """The largest part of a mask, of pixels that touch by their faces; nothing where there is nothing."""
-    parts, count = require("scipy.ndimage", "refinement", "train").label(mask)
-    if count == 0:
-        return mask
-    largest: Pixels = parts == 1 + np.bincount(parts.ravel())[1:].argmax()
-    return largest
 
 
 def _give_up(labels: Labels, boxes: Sequence[Box]) -> None:
