@@ -220,8 +220,8 @@ def as_markdown(record: dict[str, Any]) -> str:
     lines = ["| set | boxes | before refinement | masks | boxes over masks |", "|---|---|---|---|---|"]
     for name, mean in record["means"].items():
         boxes, masks = (_of(every, name, kind) for kind in ("boxes", "masks"))
-        ratio = f"{mean['ratio']:.3f}" if mean["ratio"] else "–"
-        if mean["ratio_before_refinement"]:
+        ratio = "–" if mean["ratio"] is None else f"{mean['ratio']:.3f}"
+        if mean["ratio_before_refinement"] is not None:
             ratio += f" (before: {mean['ratio_before_refinement']:.3f})"
         first = [{"dice": one["rounds"][0]["dice"]} for one in boxes if one["rounds"]]
         lines.append(f"| {name} | {_shown(boxes)} | {_shown(first)} | {_shown(masks)} | {ratio} |")

@@ -98,6 +98,20 @@ def test_a_network_sees_objects_and_what_is_around_them() -> None:
     assert network(200, tight=0) == ("BasicUNet", 6)  # patches
 
 
+def test_a_cpu_is_told_what_it_learns_little_of() -> None:
+    def told(device: Device, side: int, patch: list[int] | None = None, tight: int = 9) -> list[str]:
+        made = make_plan(fingerprint(60.0, (side, side), tight=tight), device, patch=patch)
+        return [one for one in made.remarks if one.startswith("a CPU")]
+
+    (large,) = told("cpu", 256, [16, 96, 96])
+    assert "train on slices (without --data.patch), prepare them smaller (--size), or train on a GPU" in large
+    (in_space,) = told("cpu", 256, tight=0)
+    assert "slices" not in in_space
+    assert told("cpu", 128, [16, 96, 96]) == told("cuda", 256, [16, 96, 96]) == told("cpu", 128) == []
+    (halved,) = told("cpu", 256)
+    assert "--size 128 128" in halved
+
+
 @given(height=st.integers(1, 4096), width=st.integers(1, 4096), longest=st.floats(1.0, 4096.0))
 def test_halvings_are_no_more_than_it_takes(height: int, width: int, longest: float) -> None:
     number, shorter = halvings_of((height, width), longest), min(height, width)

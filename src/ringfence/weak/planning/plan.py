@@ -74,7 +74,7 @@ def make_plan(
     remarks = [
         *set_remarks(fingerprint),
         *(hand_remarks(fingerprint) if drawn else ()),
-        *(cpu_remarks(fingerprint) if device == "cpu" and not volumes else ()),
+        *(cpu_remarks(fingerprint, volumes) if device == "cpu" else ()),
     ]
     return Plan(fingerprint, tuple(choices), tuple(remarks))
 

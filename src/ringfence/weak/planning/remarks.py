@@ -50,10 +50,18 @@ def set_remarks(found: Fingerprint) -> list[str]:
     return notes
 
 
-def cpu_remarks(found: Fingerprint) -> list[str]:
-    """Slices that a CPU sees too seldom, and whose objects would be large enough at half their size."""
+def cpu_remarks(found: Fingerprint, volumes: bool) -> list[str]:
+    """Slices that a CPU sees too seldom, and whose objects would be large enough at half their size; or volumes."""
     height, width = found.size
-    if height * width <= LARGE or min(one.side for one in found.classes) < 2 * LINES:
+    if height * width <= LARGE:
+        return []
+    if volumes:
+        slices = "train on slices (without --data.patch), " if found.tight else ""
+        return [
+            f"a CPU learns little of volumes of {height} × {width} in the minutes that it is given, from masks as "
+            f"from boxes: {slices}prepare them smaller (--size), or train on a GPU"
+        ]
+    if min(one.side for one in found.classes) < 2 * LINES:
         return []
     half = f"{whole_halvings(height / 2)} {whole_halvings(width / 2)}"
     return [
