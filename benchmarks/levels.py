@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from looking import about, look_at, opened
+from looking import about, look_at, opened, origin
 from ringfence.weak.inference.card import ModelCard
 from ringfence.weak.training.calibration import KNOWN, LEVELS, agreements_at, best_levels, some_with_boxes
 from ringfence.weak.training.measures import Dice
@@ -85,8 +85,7 @@ def as_markdown(record: dict[str, Any]) -> str:
         dice, boxes = (" | ".join(f"{one[key][place]:.3f}" for place in shown) for key in ("dice", "agreement"))
         lines.append(f"| {title(one, record['by'])} | Dice, held out | {dice} | {one['dice_chosen']:.3f} |")
         lines.append(f"| | boxes, training images | {boxes} | {chosen} |")
-    facts = record["environment"]
-    lines += ["", f"`{record['command']}`, torch {facts['torch']}, {facts['cpu']}, commit {facts['commit'][:7]}."]
+    lines += ["", origin(record)]
     return "\n".join(lines) + "\n"
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from looking import about, look_at
+from looking import about, look_at, origin
 from ringfence import weak
 from ringfence.segmentation.boxes import covered
 from ringfence.weak.experiments.teacher import answers_of
@@ -92,10 +92,7 @@ def as_markdown(record: dict[str, Any]) -> str:
         for name, (dice, much, little) in one["labels"].items():
             title = f"{one['set']}{fold}" if name == KINDS[0] else ""
             lines.append(f"| {title} | {name} | {dice:.3f} | {much:.3f} | {little:.3f} |")
-    facts = record["environment"]
-    where = facts["cpu"] if facts["gpu"] == "none" else facts["gpu"]
-    lines += ["", f"`{record['command']}`, torch {facts['torch']}, {where}, commit {facts['commit'][:7]}."]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", origin(record)]) + "\n"
 
 
 if __name__ == "__main__":

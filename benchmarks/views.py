@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from looking import about, look_at, opened
+from looking import about, look_at, opened, origin
 from ringfence.weak.networks.neighbouring_slices import neighbours_averaged
 from ringfence.weak.training.measures import Dice
 from ringfence.weak.training.settings import flip_axes
@@ -81,10 +81,7 @@ def as_markdown(record: dict[str, Any]) -> str:
             degrees = " and ".join(f"±{share * one['turn']:g}°" for share in turns)
             cells = " | ".join(f"{value:.3f}" for value in row)
             lines.append(f"| {name if not turns else ''} | {'flips' + f', {degrees}' * bool(turns)} | {cells} |")
-    facts = record["environment"]
-    where = facts["cpu"] if facts["gpu"] == "none" else facts["gpu"]
-    lines += ["", f"`{record['command']}`, torch {facts['torch']}, {where}, commit {facts['commit'][:7]}."]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", origin(record)]) + "\n"
 
 
 if __name__ == "__main__":

@@ -286,13 +286,14 @@ def test_between_classes_that_part_when_stretched_is_no_background() -> None:
 
 
 def test_of_overlapping_boxes_of_a_class_the_bolder_one_counts() -> None:
-    p = np.full((10, 16), 0.05)
-    p[2:8, 2:9] = p[2:8, 8:14] = 0.9
-    p[2:8, 8] = 0.6
-    both = known([[[[2, 8], [2, 9]], [[2, 8], [8, 14]]]])
-    labels = labelled(one_class(p), both, 0.0)
-    assert (labels[2:8, 2:14] == 1).all()
-    assert labels.sum() == 72
+    """Two columns are in both: all of the first one's object, and of the second one's but its corner, a diamond's."""
+    p = np.full((10, 22), 0.05)
+    p[2:8, 2:12] = 0.9
+    rows, columns = np.mgrid[:10, :22]
+    p[np.abs(rows - 4.5) / 3 + np.abs(columns - 16.5) / 3.5 < 1.0] = 0.9
+    labels = labelled(one_class(p), known([[[[2, 8], [2, 12]], [[2, 8], [10, 20]]]]), 0.0)
+    assert (labels[2:8, 2:12] == 1).all()
+    assert labels[2, 12] == labels[7, 12] == 0
 
 
 def test_a_box_whose_object_was_missed_is_unsure_even_if_another_reaches_into_it() -> None:
