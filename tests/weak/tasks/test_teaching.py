@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -185,7 +185,7 @@ ENDS = [
 BOXES = st.lists(st.tuples(*ENDS).map(list), min_size=1, max_size=2)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(BOXES, min_size=2, max_size=2),
     st.integers(0, 2**31),
