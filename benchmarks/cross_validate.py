@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from plan import LAST, reached
+from records import origin
 from ringfence.environment import commit, environment
 
 PLAN = "plan"
@@ -203,7 +204,7 @@ def by_fold(record: dict[str, Any], variant: str, before: bool = False) -> dict[
 
 def as_markdown(record: dict[str, Any]) -> str:
     """A row for each variant; and a column of what was before refinement, if any was refined."""
-    facts, first, every = record["environment"], record["variants"][0], record["variants_over_folds"]
+    first, every = record["variants"][0], record["variants_over_folds"]
     folds = len({one["fold"] for one in record["trainings"]})
     refined = any("before_refinement" in one for one in every.values())
     titles = [record["set"], "Dice over folds", *["before refinement"] * refined, f"against {first}", "better in"]
@@ -217,9 +218,7 @@ def as_markdown(record: dict[str, Any]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",
-        f"Mean over {folds} of {record['folds']} folds of the training cases (least to most). "
-        f"`{record['command']}`, torch {facts['torch']}, "
-        f"{facts['cpu'] if facts['gpu'] == 'none' else facts['gpu']}, commit {facts['commit'][:7]}.",
+        f"Mean over {folds} of {record['folds']} folds of the training cases (least to most). {origin(record)}",
     ]
     return "\n".join(lines) + "\n"
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from generated_sets import boxes
 from plan import Job, done
+from records import origin
 from ringfence.environment import commit, environment
 from ringfence.weak.volumes import read_volume
 
@@ -127,7 +128,6 @@ def write(record: dict[str, Any], hands: list[Hand], out: Path) -> None:
     best = record["means"].get("exact")
     record["lost"] = {} if best is None else {name: best - mean for name, mean in record["means"].items()}
     out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    facts = record["environment"]
     lines = ["| boxes | Dice | lost |", "|---|---|---|"]
     for name, mean in record["means"].items():
         each = by_hand[name]
@@ -135,11 +135,7 @@ def write(record: dict[str, Any], hands: list[Hand], out: Path) -> None:
         lost = "–" if best is None or name in ("exact", "masks") else f"{best - mean:.3f}"
         title = {"exact": "around the masks", "masks": "none: from masks"}.get(name, name)
         lines.append(f"| {title} | {mean:.3f}{spread} | {lost} |")
-    lines += [
-        "",
-        f"Mean over seeds (least to most). `{record['command']}`, torch {facts['torch']}, "
-        f"{facts['cpu'] if facts['gpu'] == 'none' else facts['gpu']}, commit {facts['commit'][:7]}.",
-    ]
+    lines += ["", f"Mean over seeds (least to most). {origin(record)}"]
     out.with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     picture(record["means"], hands, out.with_suffix(".png"))
 

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from looking import about, look_at, opened, origin
+from looking import about, look_at, opened
+from records import origin
 from ringfence.weak.inference.card import ModelCard
 from ringfence.weak.training.calibration import KNOWN, LEVELS, agreements_at, best_levels, some_with_boxes
 from ringfence.weak.training.measures import Dice

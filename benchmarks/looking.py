@@ -46,13 +46,6 @@ def about(run: Path, settings: weak.TrainSettings) -> Record:
     }
 
 
-def origin(record: Record) -> str:
-    """The last line of a table: what wrote it, and where."""
-    facts = record["environment"]
-    where = facts["cpu"] if facts["gpu"] == "none" else facts["gpu"]
-    return f"`{record['command']}`, torch {facts['torch']}, {where}, commit {facts['commit'][:7]}."
-
-
 def look_at(
     runs: Sequence[Path],
     looked_at: Callable[[Path], Record],

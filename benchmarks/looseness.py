@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from drawn_boxes import Hand, draw
+from records import origin
 from ringfence import weak
 from ringfence.environment import commit, environment
 
@@ -71,7 +72,7 @@ def as_markdown(record: dict[str, Any]) -> str:
     for name, hands in record["sets"].items():
         cells = [f"{100.0 * one['tighten']:.1f} %" if one["tighten"] else "–" for one in hands.values()]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", f"`{record['command']}`, commit {record['environment']['commit'][:7]}."]
+    lines += ["", origin(record)]
     return "\n".join(lines) + "\n"
 
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from records import origin, short
 from ringfence.environment import commit, environment
 
 LAST = 10
@@ -43,6 +44,7 @@ class Job:
     changes: tuple[tuple[str, Any], ...]
     boxes: Path | None = None
     patch: tuple[int, ...] | None = None
+    volumes: bool = False
 
 
 def main() -> None:
@@ -54,7 +56,8 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--boxes", type=Path, nargs="+", help="a file for each set; default: around their masks")
-    parser.add_argument("--patch", type=int, nargs=3, help="slices, rows and columns: plans for volumes")
+    parser.add_argument("--volumes", action="store_true", help="plans for volumes")
+    parser.add_argument("--patch", type=int, nargs=3, help="likewise, in patches of slices, rows and columns")
     parser.add_argument("--only", choices=("boxes", "masks"))
     parser.add_argument(
         "--masks-of", type=Path, nargs="+", default=[], metavar="JSON", help="trainings from masks that are there"
@@ -87,6 +90,7 @@ def main() -> None:
             both + (changes if kind == "boxes" else of_masks),
             file if kind == "boxes" else None,
             tuple(options.patch) if options.patch else None,
+            options.volumes,
         )
         for seed in options.seeds
         for path, file in zip(options.prepared, files, strict=True)
@@ -97,6 +101,8 @@ def main() -> None:
     given += [f"--masks-of {' '.join(map(str, options.masks_of))}"] * bool(options.masks_of)
     changed = {"set": options.set, "both": options.both, "for-masks": options.for_masks}
     given += [f"--{name} {' '.join(some)}" for name, some in changed.items() if some]
+    if options.volumes:
+        given.append("--volumes")
     if options.patch:
         given.append(f"--patch {' '.join(map(str, options.patch))}")
     if options.boxes:
@@ -173,6 +179,7 @@ def trained(job: Job) -> dict[str, Any]:
         prepared=str(job.prepared),
         boxes=None if job.boxes is None else str(job.boxes),
         patch=None if job.patch is None else list(job.patch),
+        volumes=job.volumes,
     )
     method = {"method": "full_supervision"} if job.masks else {}
     settings = weak.planned(weak.plan(asked), {"seed": job.seed, **method, **dict(job.changes)})
@@ -216,7 +223,7 @@ def _end(rows: list[dict[str, str]], epochs: int) -> float:
 
 def as_markdown(record: dict[str, Any]) -> str:
     """A row for each set."""
-    facts, every = record["environment"], record["trainings"]
+    every = record["trainings"]
     lines = ["| set | boxes | before refinement | masks | boxes over masks |", "|---|---|---|---|---|"]
     for name, mean in record["means"].items():
         boxes, masks = (_of(every, name, kind) for kind in ("boxes", "masks"))
@@ -225,13 +232,8 @@ def as_markdown(record: dict[str, Any]) -> str:
             ratio += f" (before: {mean['ratio_before_refinement']:.3f})"
         first = [{"dice": one["rounds"][0]["dice"]} for one in boxes if one["rounds"]]
         lines.append(f"| {name} | {_shown(boxes)} | {_shown(first)} | {_shown(masks)} | {ratio} |")
-    others = ", ".join(sorted({one["commit"][:7] for one in every if "commit" in one}))
-    lines += [
-        "",
-        f"Mean over seeds (least to most). `{record['command']}`, torch {facts['torch']}, "
-        f"{facts['cpu'] if facts['gpu'] == 'none' else facts['gpu']}, commit {facts['commit'][:7]}"
-        f"{f' (masks: {others})' if others else ''}.",
-    ]
+    others = ", ".join(sorted({short(one["commit"]) for one in every if "commit" in one}))
+    lines += ["", f"Mean over seeds (least to most). {origin(record, f' (masks: {others})' if others else '')}"]
     return "\n".join(lines) + "\n"
 
 

@@ -39,6 +39,19 @@ class Training:
     cells: tuple[str, ...]
 
 
+def origin(record: Record, remark: str = "") -> str:
+    """The last line of a table: what wrote it, and where; a remark follows the commit."""
+    facts = record["environment"]
+    where = facts["cpu"] if facts["gpu"] == "none" else facts["gpu"]
+    return f"`{record['command']}`, torch {facts['torch']}, {where}, commit {short(facts['commit'])}{remark}."
+
+
+def short(commit: str) -> str:
+    """Seven digits of a commit, and whether files were changed since."""
+    digits, *more = commit.split(" ", 1)
+    return " ".join([digits[:7], *more])
+
+
 def write(out: Path, record: Record) -> None:
     """Write the record to OUT.json and its table to OUT.md."""
     out.parent.mkdir(parents=True, exist_ok=True)

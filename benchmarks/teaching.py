@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from looking import about, look_at, origin
+from looking import about, look_at
+from records import origin
 from ringfence import weak
 from ringfence.segmentation.boxes import covered
 from ringfence.weak.experiments.teacher import answers_of

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from looking import about, look_at, opened, origin
+from looking import about, look_at, opened
+from records import origin
 from ringfence.weak.networks.neighbouring_slices import neighbours_averaged
 from ringfence.weak.training.measures import Dice
 from ringfence.weak.training.settings import flip_axes

@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from records import origin
 from ringfence.environment import commit, environment
 from ringfence.weak.planning.fingerprint import read_fingerprint
 from ringfence.weak.planning.remarks import FILLED
@@ -47,8 +48,7 @@ def as_markdown(record: dict[str, Any]) -> str:
         visible, fill = (", ".join(f"{one[key]:.0%}" for one in classes.values()) for key in ("visible", "fill"))
         thin = any(one["visible"] >= VISIBLE and one["fill"] < FILLED for one in classes.values())
         lines.append(f"| {name} | {visible} | {fill} | {'yes' if thin else '–'} |")
-    facts = record["environment"]
-    lines += ["", f"`{record['command']}`, commit {facts['commit'][:7]}."]
+    lines += ["", origin(record)]
     return "\n".join(lines) + "\n"
 
 

@@ -39,7 +39,7 @@ TINY = {
         "--training.batch_size=4",
         "--network.init_args.features=[2, 2, 2, 4, 4, 2]",
     ],
-    "train volumes": ["--training.batch_size=2", "--data.patch", "16", "32", "32"],
+    "train volumes": ["--training.batch_size=2"],
     "predict": ["--device", "cpu"],
 }
 
@@ -80,7 +80,7 @@ def tiny(words: list[str]) -> list[str]:
     if "--resume" in words or "--help" in words:
         return words
     key = " ".join(words[1:3]) if words[1] == "prepare" else words[0] if words[0] == "python" else words[1]
-    more = TINY.get(key, []) + (TINY["train volumes"] if "--data.patch" in words else [])
+    more = TINY.get(key, []) + (TINY["train volumes"] if "--data.volumes" in words else [])
     return [*words, *more]
 
 

@@ -23,11 +23,16 @@ def run(arguments: Sequence[str]) -> str:
     parser.add_argument("prepared", metavar="PREPARED", help="the folder that `ringfence prepare` wrote")
     parser.add_argument("--boxes", metavar="FILE", help="of boxes (CSV, JSON, COCO); default: taken from the masks")
     parser.add_argument(
+        "--volumes",
+        action="store_true",
+        help="train on volumes, in patches that follow from the set; default: where all boxes are in 3-D",
+    )
+    parser.add_argument(
         "--patch",
         metavar=("SLICES", "ROWS", "COLUMNS"),
         type=int,
         nargs=3,
-        help="train on volumes, in patches of this size; default: where all boxes are in 3-D",
+        help="likewise, in patches of this size",
     )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train on it")
     parser.add_argument("--out", metavar="FILE", type=Path, help="write it as YAML, for `ringfence train FILE`")
@@ -39,11 +44,14 @@ def run(arguments: Sequence[str]) -> str:
     from ringfence.weak.experiments.planned import as_yaml, plan
     from ringfence.weak.tasks.settings import BoxDataSettings
 
-    data = BoxDataSettings(prepared=options.prepared, boxes=options.boxes, patch=options.patch)
+    data = BoxDataSettings(
+        prepared=options.prepared, boxes=options.boxes, volumes=options.volumes, patch=options.patch
+    )
     made = plan(data, options.device)
     boxes = f" --data.boxes {quote(options.boxes)}" if options.boxes else ""
     patch = f" --data.patch {' '.join(map(str, options.patch))}" if options.patch else ""
-    after = f"next: ringfence train --data.prepared {quote(options.prepared)}{boxes}{patch}"
+    volumes = " --data.volumes true" if options.volumes else ""
+    after = f"next: ringfence train --data.prepared {quote(options.prepared)}{boxes}{volumes}{patch}"
     if options.out is not None:
         write_text(options.out, as_yaml(made))
         after = f"next: ringfence train {quote(str(options.out))}"

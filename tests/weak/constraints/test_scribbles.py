@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from ringfence.weak.constraints.scribbles import Scribbles
 from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.tasks.task import Task
+from ringfence.weak.tasks.tiles import tile_starts
 from ringfence.weak.training.augmentation import Augmentation
 from ringfence.weak.training.loading.patches import Patches
 from ringfence.weak.training.settings import AugmentSettings
@@ -121,18 +123,19 @@ def task_of(folder: Path, file: Path, **data: object) -> Task:
 def test_a_file_in_training(tmp_path: Path, patch: list[int] | None) -> None:
     """Slices and volumes, patches and tiles: a network that finds the masks satisfies scribbles drawn on them."""
     prepared = make_prepared(tmp_path / "set", classes=2, shape=(6, 24, 40))
-    random, lines = np.random.default_rng(1), []
+    random, lines, marked = np.random.default_rng(1), [], []
     for case in prepared.cases:
         mask = prepared.load(case)[1]
         assert mask is not None
         for label in range(3):
             for place in random.permutation(np.argwhere(mask == label))[:15].tolist():
                 lines.append(f"{case.name},{place[0]},{label},{place[1]},{place[2]}\n")
+                marked += [place] * (case.split == "validation")
     file = tmp_path / "scribbles.csv"
     file.write_text(HEADER + "".join(lines))
     task = task_of(tmp_path / "set", file, patch=patch)
     cut = Patches(patch, task.constraints) if patch else dict
-    for batch, most in ((task.validation, 45), (cut(task.train), 135)):
+    for batch in (task.validation, cut(task.train)):
         mask = batch["mask"]
         region = Region(200.0 * torch.cat([~mask.any(dim=1, keepdim=True), mask], dim=1).float())
         right, wrong = (
@@ -140,10 +143,22 @@ def test_a_file_in_training(tmp_path: Path, patch: list[int] | None) -> None:
             for one in (region, Region(torch.zeros(*region.shape[:1], 3, *region.shape[2:])))
         )
         points = int((batch["scribble"][..., 0] > 0).sum())
-        assert 0 < points <= most
+        assert points > 0
         assert float(right.violation.max()) <= 1e-4
         assert float(wrong.violation.sum()) == pytest.approx(points * 2 / 3, rel=1e-4)
-    assert int((task.validation["scribble"][..., 0] > 0).sum()) == 45  # each in one tile
+    size = patch or [1, 24, 40]
+    tiles = [*itertools.product(*map(tile_starts, (6, 24, 40), size))]  # a slice is one, too
+    seen = [
+        sum(
+            all(0 <= at - first < side for at, first, side in zip(place, start, size, strict=True))
+            for start in tiles
+        )
+        for place in marked
+    ]
+    assert len(marked) == 45
+    assert min(seen) >= 1
+    assert int((task.validation["scribble"][..., 0] > 0).sum()) == sum(seen)  # each in every tile that holds it
+    assert int((task.train["scribble"][..., 0] > 0).sum()) == (len(prepared.cases) - 1) * 45
     assert task.constraints["scribbles"].files == (file,)
 
 

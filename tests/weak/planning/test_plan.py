@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -104,7 +105,10 @@ def test_a_cpu_is_told_what_it_learns_little_of() -> None:
         return [one for one in made.remarks if one.startswith("a CPU")]
 
     (large,) = told("cpu", 256, [16, 96, 96])
-    assert "train on slices (without --data.patch), prepare them smaller (--size), or train on a GPU" in large
+    assert (
+        "train on slices (with neither volumes nor a patch asked for), prepare them smaller (--size), or train on a GPU"
+        in large
+    )
     (in_space,) = told("cpu", 256, tight=0)
     assert "slices" not in in_space
     assert told("cpu", 128, [16, 96, 96]) == told("cuda", 256, [16, 96, 96]) == told("cpu", 128) == []
@@ -227,18 +231,35 @@ def test_each_class_has_strips_of_its_own_width(tmp_path: Path) -> None:
     assert make_plan(alike, "cpu").changes["constraints.strips.width"] == 3
 
 
-def test_patches_are_about_as_long_along_every_axis_of_space() -> None:
-    def patch(*spacing: float, depth: int = 128) -> list[int]:
-        found = replace(fingerprint(100.0, (128, 128), depth, tight=0), spacing=spacing or None)
-        chosen: list[int] = make_plan(found, "cpu").changes["data.patch"]
+def test_patches_have_the_proportions_of_objects() -> None:
+    def patch(side: float, slices: int, device: Device = "cpu") -> list[int]:
+        found = fingerprint(side, (128, 128), 128, tight=0)
+        (one,) = found.classes
+        found = replace(found, classes=(replace(one, slices=slices * one.cases),), spacing=None)
+        chosen: list[int] = make_plan(found, device).changes["data.patch"]
         return chosen
 
-    cube = patch(1.0, 1.0, 1.0)
-    assert cube == patch() == [48, 48, 48]  # 64 along one axis would be more than 131,072 voxels
-    flat = patch(4.0, 1.0, 1.0)  # slices four times as far apart: a fourth as many, as far as four halvings allow
-    assert flat == [16, 80, 96]
-    fine = patch(0.5, 1.0, 1.0)
-    assert fine[0] > max(fine[1:])
+    assert patch(20.0, 20) == [32, 32, 32]  # half as large again as the object, and whole halvings
+    assert patch(80.0, 80, "cuda") == [128, 128, 128]
+    assert patch(100.0, 100) == [48, 48, 48]  # 64 along one axis would be more than 131,072 voxels
+    assert patch(80.0, 20) == [16, 80, 96]  # a flat object: few slices, and large ones
+    assert patch(20.0, 80) == [128, 32, 32]
+    assert patch(300.0, 300, "cuda") == [128, 128, 128]  # no larger than the volume
+
+
+@pytest.mark.parametrize("asked", [{"volumes": True}, {"patch": [16, 32, 48]}])
+def test_volumes_that_are_asked_for_are_planned(tmp_path: Path, asked: dict[str, Any]) -> None:
+    prepared = make_prepared(tmp_path / "set", shape=(20, 48, 48))
+    made = plan(BoxDataSettings(prepared=str(prepared.path), **asked), "cpu")
+    assert made.fingerprint.tight
+    assert planned(made).data.patch == asked.get("patch", made.changes["data.patch"])
+    assert made.changes["training.batch_size"] == 2
+    assert "augment.turn" not in made.changes
+    (reason,) = [one.reason for one in made.choices if one.name == "data.patch"]
+    assert "as asked for" in reason
+
+
+def test_shallow_volumes_are_filled_up() -> None:
     shallow = replace(fingerprint(20.0, (128, 128), 6, tight=0), spacing=(4.0, 1.0, 1.0))
     (reason,) = [one.reason for one in make_plan(shallow, "cpu").choices if one.name == "data.patch"]
     assert "up to 6 of them are filled up to 16" in reason

@@ -175,13 +175,20 @@ def test_small_parts_make_no_quarrel_between_sizes_and_boxes(tmp_path: Path) -> 
     assert task_of(tmp_path, {"size": {"slack": 0.1}}).train["size_high"][0].item() == pytest.approx(1.1)
 
 
-def test_validation_tiles_cover_each_voxel_once(tmp_path: Path) -> None:
+def test_validation_tiles_judge_each_voxel_once(tmp_path: Path) -> None:
     prepared = make_prepared(tmp_path, shape=(7, 24, 20))
     tiles = task_of(tmp_path, patch=[4, 16, 16]).validation
     case = prepared.of("validation")[0]
     assert int(tiles["judged"].sum()) == 7 * 24 * 20
-    assert int(tiles["mask"].sum()) == int((prepared.load(case)[1] > 0).sum())
+    judged = tiles["mask"] & tiles["judged"].unsqueeze(1)
+    assert int(judged.sum()) == int((prepared.load(case)[1] > 0).sum())
     assert len(tiles["image"]) == 2 * 2 * 2
+
+
+def test_volumes_without_a_plan_need_patches(tmp_path: Path) -> None:
+    make_prepared(tmp_path)
+    with pytest.raises(ValueError, match=r"data\.volumes: in patches of which size\? Plans derive it"):
+        task_of(tmp_path, volumes=True)
 
 
 @pytest.mark.parametrize("patch", [[4, 16], [0, 4, 4]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from prepared_sets import make_prepared
 from ringfence.weak.constraints.registry import make_constraints
 from ringfence.weak.tasks.samples import Patch, Reader, joined, padded
+from ringfence.weak.tasks.tiles import tile_starts
 from ringfence.weak.tasks.windows import cut
 
 
@@ -69,40 +71,34 @@ def test_slices_and_volumes_are_the_same_voxels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("patch", [(4, 16, 16), (6, 24, 20), (7, 30, 7)])
-def test_tiles_are_beside_each_other_with_what_they_hold_of_the_boxes(
-    tmp_path: Path, patch: tuple[int, int, int]
-) -> None:
+def test_tiles_have_what_they_hold_of_the_boxes(tmp_path: Path, patch: tuple[int, int, int]) -> None:
     prepared = make_prepared(tmp_path, cases=2)
     reader = Reader(prepared, make_constraints({"outside": {}}))
     (case,) = prepared.of("train")
     whole, tiles = reader.volumes([case], patch), reader.tiles([case], patch)
-    counts = [-(-length // size) for length, size in zip((6, 24, 20), patch, strict=True)]
-    assert len(tiles["image"]) == counts[0] * counts[1] * counts[2]
+    starts = list(itertools.product(*map(tile_starts, (6, 24, 20), patch)))
+    assert len(tiles["image"]) == len(starts)
     assert whole["aim"].shape == (1, 1, 1, 3, 2)
     boxes = whole["box"][0, 0].tolist()
     assert (
         len(boxes) == whole["aim"][0, 0, 0, 0, 1] - whole["aim"][0, 0, 0, 0, 0]
     )  # one for each slice of the object
-    number = most = 0
-    for z in range(counts[0]):
-        for y in range(counts[1]):
-            for x in range(counts[2]):
-                start = [place * size for place, size in zip((z, y, x), patch, strict=True)]
-                here = tuple(slice(first, first + size) for first, size in zip(start, patch, strict=True))
-                seen = whole["image"][(0, slice(None), *here)]
-                part = tiles["image"][number][(slice(None), *(slice(length) for length in seen.shape[1:]))]
-                assert torch.equal(part, seen)
-                inside = [
-                    [
-                        [min(max(end - first, 0), size) for end in ends]
-                        for ends, first, size in zip(box, start, patch, strict=True)
-                    ]
-                    for box in boxes
-                ]
-                there = [box for box in inside if all(low < high for low, high in box)]
-                empty = [[[0, 0]] * 3] * (tiles["box"].shape[2] - len(there))
-                assert tiles["box"][number, 0].tolist() == there + empty
-                most = max(most, len(there))
-                number += 1
+    most = 0
+    for number, start in enumerate(starts):
+        here = tuple(slice(first, first + size) for first, size in zip(start, patch, strict=True))
+        seen = whole["image"][(0, slice(None), *here)]
+        part = tiles["image"][number][(slice(None), *(slice(length) for length in seen.shape[1:]))]
+        assert torch.equal(part, seen)
+        inside = [
+            [
+                [min(max(end - first, 0), size) for end in ends]
+                for ends, first, size in zip(box, start, patch, strict=True)
+            ]
+            for box in boxes
+        ]
+        there = [box for box in inside if all(low < high for low, high in box)]
+        empty = [[[0, 0]] * 3] * (tiles["box"].shape[2] - len(there))
+        assert tiles["box"][number, 0].tolist() == there + empty
+        most = max(most, len(there))
     assert tiles["box"].shape[2] == most
     assert int(tiles["judged"].sum()) == 6 * 24 * 20

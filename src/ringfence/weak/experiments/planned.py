@@ -52,7 +52,14 @@ def plan(data: BoxDataSettings | str | Path, device: str = "auto", precision: st
         given.append(Choice("data.folds", data.folds, "of the training cases, all of them but for one part"))
         given.append(Choice("data.fold", data.fold, "the part that is held out"))
     bf16 = asked.precision in ("auto", "bf16") and multiplies_bf16()
-    made = make_plan(fingerprint, accelerator, drawn=data.boxes is not None, bf16=bf16, patch=data.patch)
+    made = make_plan(
+        fingerprint,
+        accelerator,
+        drawn=data.boxes is not None,
+        bf16=bf16,
+        patch=data.patch,
+        volumes=data.volumes,
+    )
     return replace(made, choices=(*given, *made.choices))
 
 

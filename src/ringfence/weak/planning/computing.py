@@ -45,20 +45,21 @@ def space_choices(found: Fingerprint, device: Device, patch: Sequence[int] | Non
         return [Choice("data.patch", None, f"{what}: each has boxes of its own, and they say most there")]
     if asked:
         return [Choice("data.patch", list(patch), f"volumes ({known}), as asked for")]
-    longest, most = max(one.longest for one in found.classes), found.depths[2]
+    deep, longest, _ = _extent(found)
+    most = found.depths[2]
     filled = (
         f"; the network halves slices four times, too, and up to {most} of them are filled up to {patch[0]}"
         if most < patch[0]
         else ""
     )
+    why = ", as asked for" if found.tight else ": boxes are in 3-D, and speak of whole objects alone"
     return [
         Choice(
             "data.patch",
             list(patch),
-            f"volumes ({known}): boxes are in 3-D, and speak of whole objects alone; a patch is larger than "
-            f"nine of ten boxes ({longest:.0f} pixels) as far as {VOXELS[device]:,} voxels allow, and where they "
-            f"do not, about as long along slices as along rows, in {'voxels' if apart is None else 'millimetres'}"
-            f"{filled}",
+            f"volumes ({known}){why}; a patch is half as large again as objects ({deep:.0f} slices of up to "
+            f"{longest:.0f} pixels) as far as {VOXELS[device]:,} voxels allow, and where they do not, of the same "
+            f"proportions{filled}",
         )
     ]
 
@@ -116,17 +117,23 @@ def seen_by(halvings: int) -> int:
 
 
 def patch_of(found: Fingerprint, most: int) -> list[int]:
-    """Whole boxes and more, in all slices; what is too much is taken from the side that is longest in space."""
-    longest = max(one.longest for one in found.classes)
+    """Whole objects and half as much again; what is too much is taken from the side that has most to spare."""
+    extent = _extent(found)
+    limits = (found.depths[2], *found.size)
     sides = [
-        whole_halvings(found.depths[2]),
-        *(min(whole_halvings(side), whole_halvings(WIDER * longest)) for side in found.size),
+        min(whole_halvings(limit), whole_halvings(WIDER * length))
+        for limit, length in zip(limits, extent, strict=True)
     ]
-    steps = found.spacing or (1.0, 1.0, 1.0)
     while math.prod(sides) > most and max(sides) > HALVINGS:
-        lengths = [side * step if side > HALVINGS else 0.0 for side, step in zip(sides, steps, strict=True)]
-        sides[lengths.index(max(lengths))] -= HALVINGS
+        spare = [side / length if side > HALVINGS else 0.0 for side, length in zip(sides, extent, strict=True)]
+        sides[spare.index(max(spare))] -= HALVINGS
     return sides
+
+
+def _extent(found: Fingerprint) -> tuple[float, float, float]:
+    """Slices, rows and columns of the largest objects: they tell how flat these are, whatever the spacing."""
+    longest = max(one.longest for one in found.classes)
+    return max(one.slices / max(1, one.cases) for one in found.classes), longest, longest
 
 
 def whole_halvings(length: float) -> int:

@@ -49,6 +49,7 @@ def make_plan(
     drawn: bool = False,
     bf16: bool = False,
     patch: Sequence[int] | None = None,
+    volumes: bool = False,
 ) -> Plan:
     """Every setting that follows from the fingerprint, for a GPU or a CPU.
 
@@ -58,10 +59,11 @@ def make_plan(
         drawn: whether boxes were drawn by hand, and may be a little too wide.
         bf16: whether a CPU multiplies bfloat16 by itself. Not in volumes: there torch's convolutions were seen to
             return NaN for finite numbers.
-        patch: slices, rows and columns of patches, if volumes are asked for.
+        patch: slices, rows and columns of patches, if they are asked for.
+        volumes: train on volumes, also if boxes are drawn in slices.
     """
     asked = patch is not None
-    volumes = asked or not fingerprint.tight
+    volumes = asked or volumes or not fingerprint.tight
     patch = patch or (patch_of(fingerprint, VOXELS[device]) if volumes else None)
     choices = [
         *(hand_choices(fingerprint) if drawn else ()),

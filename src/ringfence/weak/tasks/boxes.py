@@ -46,6 +46,11 @@ def box_task(
     cases = prepared.of("train")
     if not cases:
         raise ValueError(f"{prepared.path} has no case for training")
+    if data.volumes and data.patch is None:
+        raise ValueError(
+            "data.volumes: in patches of which size? Plans derive it, presets do not: leave the preset out, or "
+            "give data.patch SLICES ROWS COLUMNS"
+        )
     patch = checked_patch(data.patch, prepared)
     streamed = streams(prepared, data.streamed, patch)
     facts = TaskFacts(prepared.classes, 2 if patch is None else 3, prepared)
@@ -130,7 +135,7 @@ def _check_boxes(
     if strips and not bool((there[..., None] & train["whole"]).any()):
         raise ValueError(
             f"{data.boxes}: its boxes are in 3-D, and need not touch the object in every slice: there is no strip "
-            "that must meet it. Train on volumes (--data.patch SLICES ROWS COLUMNS), or give boxes in slices"
+            "that must meet it. Train on volumes (--data.volumes true), or give boxes in slices"
         )
     if strips and not bool(((sides - 2 * train["margin"][:, None, None] > 0) & train["whole"]).any()):
         raise ValueError(f"data.margin {data.margin} leaves no strip across any box: make it smaller")

@@ -9,6 +9,7 @@ from typing import Final
 from ringfence import memory
 from ringfence.weak.prepared.prepared_set import PreparedSet
 from ringfence.weak.ranks.world import world_of_environment
+from ringfence.weak.tasks.tiles import tile_starts
 
 FRACTION: Final = 0.5
 """Of the memory that is free: a network and its training need some, too."""
@@ -42,7 +43,7 @@ def streams(prepared: PreparedSet, asked: str, patch: tuple[int, int, int] | Non
 def resident_bytes(prepared: PreparedSet, patch: tuple[int, int, int] | None = None) -> int:
     """What all samples take in memory: a byte for each channel and for each class of each pixel.
 
-    Volumes to cut patches from are filled up to the largest, those to judge by to whole patches.
+    Volumes to cut patches from are filled up to the largest, those to judge by are in tiles that overlap.
     """
     planes = len(prepared.channels) + len(prepared.classes)
     cases, judges = prepared.of("train"), prepared.of("validation") or prepared.of("train")
@@ -51,7 +52,7 @@ def resident_bytes(prepared: PreparedSet, patch: tuple[int, int, int] | None = N
     spaces = [(case.shape[0], *prepared.size) for case in (*cases, *judges)]
     largest: list[int] = [max(lengths) for lengths in zip(patch, *spaces[: len(cases)], strict=True)]
     tiles: list[int] = [
-        math.prod(-(-length // size) * size for length, size in zip(space, patch, strict=True))
+        math.prod(len(tile_starts(length, size)) * size for length, size in zip(space, patch, strict=True))
         for space in spaces[len(cases) :]
     ]
     return planes * len(cases) * math.prod(largest) + (planes + 1) * sum(tiles)  # and what of a tile is judged

@@ -21,6 +21,7 @@ from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.motion import Motion
 from ringfence.weak.prepared.case_file import CaseFile
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
+from ringfence.weak.tasks.tiles import judged_window, tile_starts
 from ringfence.weak.tasks.windows import PIXELS, Size, StreamedRows, WindowReader, Windows, cut
 
 Rows = dict[str, Tensor]
@@ -86,11 +87,11 @@ class Reader:
         return rows
 
     def tiles(self, cases: Sequence[Case], patch: Patch) -> Rows | StreamedRows:
-        """Cases in tiles beside each other; ``judged`` is False where a tile is beyond its volume."""
+        """Cases in tiles that overlap; ``judged`` is True of each voxel in one of them, and nowhere beyond."""
         starts = []
         for case in cases:
             space = (case.shape[0], *self.prepared.size)
-            axes = [torch.arange(0, length, size) for length, size in zip(space, patch, strict=True)]
+            axes = [torch.tensor(tile_starts(length, size)) for length, size in zip(space, patch, strict=True)]
             starts.append(torch.cartesian_prod(*axes))
 
         def moved(rows: Rows, start: Tensor) -> Rows:
@@ -208,7 +209,8 @@ def _cut_case(
     if labels is not None:
         cut(labels, start, windows["mask"])
     if "judged" in windows:
-        cut(np.ones((len(image), *image.shape[2:]), np.uint8), start, windows["judged"])
+        judged = windows["judged"]
+        judged[judged_window((len(image), *image.shape[2:]), judged.shape, start)] = 1
 
 
 def _add(rows: Rows, targets: Mapping[str, Tensor], samples: CaseSamples) -> None:

@@ -28,6 +28,9 @@ class BoxDataSettings:
     gap: int = option(
         2, "of boxes in slices from a file: slices that may be left out between two boxes of an object; 0: none"
     )
+    volumes: bool = option(
+        False, "train on volumes, in patches that the plan derives, also if boxes are drawn in slices"
+    )
     patch: list[int] | None = option(
         None, "train on volumes, in patches of this many slices, rows and columns; default: on slices"
     )

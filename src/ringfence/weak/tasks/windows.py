@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ringfence.weak.prepared.case_file import CaseFile
+from ringfence.weak.tasks.tiles import judged_window
 
 PIXELS: Final = ("image", "mask", "judged", "unsure")
 """What a sample has of every pixel; the rest of it is small."""
@@ -128,9 +129,9 @@ class WindowReader:
                         for name in stored:
                             source.fill(file, name, (first, top, left), found[name][row])
         if "judged" in found:
-            for row, (first, top, left) in starts.items():
-                slices, *_, height, width = case.shapes["image"]
-                found["judged"][row, : slices - first, : height - top, : width - left] = 1
+            slices, *_, height, width = case.shapes["image"]
+            for row, start in starts.items():
+                found["judged"][row][judged_window((slices, height, width), self.windows.size, start)] = 1
 
 
 class StreamedRows(Mapping[str, Tensor]):
