@@ -150,7 +150,8 @@ def trained(job: Job) -> dict[str, Any]:
     from ringfence import weak
 
     boxes = None if job.boxes is None else str(job.boxes)
-    data = weak.BoxDataSettings(prepared=str(job.prepared), boxes=boxes, folds=job.folds, fold=job.fold)
+    asked = {name.removeprefix("data."): value for name, value in job.changes if name.startswith("data.")}
+    data = weak.BoxDataSettings(prepared=str(job.prepared), boxes=boxes, folds=job.folds, fold=job.fold, **asked)
     changes = {"seed": job.seed, "training.device": job.device, **dict(job.changes)}
     settings = weak.planned(weak.plan(data, job.device), changes)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """What levels do: Dice of cases held out, and boxes in training images, by the odds at which a class is found.
 
     ringfence train --data.prepared prepared/mine --data.folds 5 --data.fold 0 --out runs/mine
-    python benchmarks/levels.py runs/mine --out results/plan/levels
+    python benchmarks/levels.py runs/mine --out levels
 
 Of each training's model, whatever levels it has: they are taken away first. Masks of the cases held out are used
 for Dice, and for nothing else. "Chosen" is what calibration (docs/boxes.md) makes of boxes in training images.

@@ -2,7 +2,7 @@
 
     python benchmarks/generated_sets.py grains downloads/grains --masks
     ringfence prepare folder downloads/grains prepared/grains
-    python benchmarks/plan.py prepared/grains --seeds 0 1 2 --out results/plan/generated
+    python benchmarks/plan.py prepared/grains --seeds 0 1 2 --out grains
 
 Sets have masks of all cases; the training from boxes sees no more of them than the boxes around their objects, or
 the file that is given by --boxes (a name in the folder of each set's images). Dice is that of the cases for
@@ -44,7 +44,7 @@ class Job:
     changes: tuple[tuple[str, Any], ...]
     boxes: Path | None = None
     patch: tuple[int, ...] | None = None
-    volumes: bool = False
+    volumes: bool | None = None
 
 
 def main() -> None:
@@ -56,8 +56,8 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--boxes", type=Path, nargs="+", help="a file for each set; default: around their masks")
-    parser.add_argument("--volumes", action="store_true", help="plans for volumes")
-    parser.add_argument("--patch", type=int, nargs=3, help="likewise, in patches of slices, rows and columns")
+    parser.add_argument("--volumes", action=argparse.BooleanOptionalAction, help="plans for volumes, or for slices")
+    parser.add_argument("--patch", type=int, nargs=3, help="for volumes, in patches of slices, rows and columns")
     parser.add_argument("--only", choices=("boxes", "masks"))
     parser.add_argument(
         "--masks-of", type=Path, nargs="+", default=[], metavar="JSON", help="trainings from masks that are there"
@@ -101,8 +101,8 @@ def main() -> None:
     given += [f"--masks-of {' '.join(map(str, options.masks_of))}"] * bool(options.masks_of)
     changed = {"set": options.set, "both": options.both, "for-masks": options.for_masks}
     given += [f"--{name} {' '.join(some)}" for name, some in changed.items() if some]
-    if options.volumes:
-        given.append("--volumes")
+    if options.volumes is not None:
+        given.append("--volumes" if options.volumes else "--no-volumes")
     if options.patch:
         given.append(f"--patch {' '.join(map(str, options.patch))}")
     if options.boxes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import BooleanOptionalAction
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -24,15 +25,15 @@ def run(arguments: Sequence[str]) -> str:
     parser.add_argument("--boxes", metavar="FILE", help="of boxes (CSV, JSON, COCO); default: taken from the masks")
     parser.add_argument(
         "--volumes",
-        action="store_true",
-        help="train on volumes, in patches that follow from the set; default: where all boxes are in 3-D",
+        action=BooleanOptionalAction,
+        help="train on volumes, in patches that follow from the set, or on slices; default: whichever suits it",
     )
     parser.add_argument(
         "--patch",
         metavar=("SLICES", "ROWS", "COLUMNS"),
         type=int,
         nargs=3,
-        help="likewise, in patches of this size",
+        help="train on volumes, in patches of this size",
     )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train on it")
     parser.add_argument("--out", metavar="FILE", type=Path, help="write it as YAML, for `ringfence train FILE`")
@@ -50,7 +51,7 @@ def run(arguments: Sequence[str]) -> str:
     made = plan(data, options.device)
     boxes = f" --data.boxes {quote(options.boxes)}" if options.boxes else ""
     patch = f" --data.patch {' '.join(map(str, options.patch))}" if options.patch else ""
-    volumes = " --data.volumes true" if options.volumes else ""
+    volumes = "" if options.volumes is None else f" --data.volumes {str(options.volumes).lower()}"
     after = f"next: ringfence train --data.prepared {quote(options.prepared)}{boxes}{volumes}{patch}"
     if options.out is not None:
         write_text(options.out, as_yaml(made))

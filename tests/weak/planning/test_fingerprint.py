@@ -39,6 +39,11 @@ def test_sides_counts_and_shares_are_those_of_the_masks(tmp_path: Path) -> None:
         assert one.rows == pytest.approx(np.percentile([rows for rows, _ in sides], (10, 50, 90)))
         assert one.columns == pytest.approx(np.percentile([columns for _, columns in sides], (10, 50, 90)))
         assert one.share == pytest.approx(sum(rows * columns for rows, columns in sides) / (18 * 30 * 40))
+        depths = []
+        for volume in masks == label:
+            parts, _ = ndimage.label(volume, structure=np.ones((3, 3, 3)))
+            depths += [slices.stop - slices.start for slices, *_ in ndimage.find_objects(parts)]
+        assert one.depth == np.median(depths)
         assert one.cases == 3
         assert one.slices == int((masks == label).any(axis=(2, 3)).sum())
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fingerprints import fingerprint
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,22 +18,8 @@ from ringfence.weak.experiments.presets import from_file
 from ringfence.weak.experiments.settings import TrainSettings
 from ringfence.weak.planning.choice import Device
 from ringfence.weak.planning.computing import HALVINGS, SMALLEST, VOXELS, halvings_of, seen_by
-from ringfence.weak.planning.fingerprint import ClassFacts, Fingerprint
+from ringfence.weak.planning.fingerprint import Fingerprint
 from ringfence.weak.planning.plan import make_plan
-from ringfence.weak.tasks.settings import BoxDataSettings
-
-
-def fingerprint(
-    side: float = 20.0,
-    size: tuple[int, int] = (64, 64),
-    depth: int = 12,
-    tight: int = 9,
-    visible: float = 0.0,
-    fill: float = 0.8,
-) -> Fingerprint:
-    sides = (side, side, side)
-    one = ClassFacts("object", 4, 9, 9, 1, sides, sides, 0.1, tight, visible, fill, looked=12)
-    return Fingerprint("set", 5, 60, (depth, depth, depth), size, 1, (1.0, 1.0, 1.0), 1.0, (one,), {}, 1, 1)
 
 
 def test_the_file_of_a_plan_gives_its_settings(tmp_path: Path) -> None:
@@ -231,40 +217,6 @@ def test_each_class_has_strips_of_its_own_width(tmp_path: Path) -> None:
     assert make_plan(alike, "cpu").changes["constraints.strips.width"] == 3
 
 
-def test_patches_have_the_proportions_of_objects() -> None:
-    def patch(side: float, slices: int, device: Device = "cpu") -> list[int]:
-        found = fingerprint(side, (128, 128), 128, tight=0)
-        (one,) = found.classes
-        found = replace(found, classes=(replace(one, slices=slices * one.cases),), spacing=None)
-        chosen: list[int] = make_plan(found, device).changes["data.patch"]
-        return chosen
-
-    assert patch(20.0, 20) == [32, 32, 32]  # half as large again as the object, and whole halvings
-    assert patch(80.0, 80, "cuda") == [128, 128, 128]
-    assert patch(100.0, 100) == [48, 48, 48]  # 64 along one axis would be more than 131,072 voxels
-    assert patch(80.0, 20) == [16, 80, 96]  # a flat object: few slices, and large ones
-    assert patch(20.0, 80) == [128, 32, 32]
-    assert patch(300.0, 300, "cuda") == [128, 128, 128]  # no larger than the volume
-
-
-@pytest.mark.parametrize("asked", [{"volumes": True}, {"patch": [16, 32, 48]}])
-def test_volumes_that_are_asked_for_are_planned(tmp_path: Path, asked: dict[str, Any]) -> None:
-    prepared = make_prepared(tmp_path / "set", shape=(20, 48, 48))
-    made = plan(BoxDataSettings(prepared=str(prepared.path), **asked), "cpu")
-    assert made.fingerprint.tight
-    assert planned(made).data.patch == asked.get("patch", made.changes["data.patch"])
-    assert made.changes["training.batch_size"] == 2
-    assert "augment.turn" not in made.changes
-    (reason,) = [one.reason for one in made.choices if one.name == "data.patch"]
-    assert "as asked for" in reason
-
-
-def test_shallow_volumes_are_filled_up() -> None:
-    shallow = replace(fingerprint(20.0, (128, 128), 6, tight=0), spacing=(4.0, 1.0, 1.0))
-    (reason,) = [one.reason for one in make_plan(shallow, "cpu").choices if one.name == "data.patch"]
-    assert "up to 6 of them are filled up to 16" in reason
-
-
 @pytest.mark.parametrize(
     ("depth", "said"), [(1, "images of one slice: "), (12, "slices (1.0 times as far apart as rows): ")]
 )
@@ -352,29 +304,6 @@ def test_slices_that_are_alike_in_every_class_are_found_together(
 def test_long_images_are_turned_less(size: tuple[int, int], turn: float) -> None:
     """So that the ends of their middle line stay in sight."""
     assert make_plan(replace(fingerprint(), size=size), "cuda").changes["augment.turn"] == turn
-
-
-def test_volumes_that_are_asked_for_have_a_plan_for_volumes(tmp_path: Path) -> None:
-    """Also where boxes are in slices: batches and steps of volumes, and what patches have no use for left out."""
-    made, slices = (make_plan(fingerprint(), "cuda", patch=patch).changes for patch in ([16, 64, 48], None))
-    boxes = make_plan(fingerprint(tight=0), "cuda").changes
-    assert made["data.patch"] == [16, 64, 48]
-    of_volumes = {name: value for name, value in boxes.items() if name != "data.patch"}
-    assert {name: value for name, value in made.items() if name != "data.patch"} == of_volumes
-    assert slices["training.batch_size"] == 16
-    for tight in (0, 9):  # whatever the boxes are: it was not the plan that chose
-        (said,) = (
-            one.reason
-            for one in make_plan(fingerprint(tight=tight), "cuda", patch=[16, 16, 16]).choices
-            if one.name == "data.patch"
-        )
-        assert said == "volumes (1.0 times as far apart as rows), as asked for"
-    assert slices["data.patch"] is None
-
-    prepared = make_prepared(tmp_path / "set").path
-    asked = plan(BoxDataSettings(prepared=str(prepared), patch=[16, 16, 16]), "cpu")
-    assert asked.changes["data.patch"] == [16, 16, 16]
-    assert planned(asked).training.batch_size == 2
 
 
 @pytest.mark.parametrize(

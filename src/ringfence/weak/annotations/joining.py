@@ -27,12 +27,20 @@ def joined_slices(boxes: Sequence[BoxAnnotation]) -> Iterator[Corners]:
     if not boxes:
         return
     graphs = require("scipy.sparse.csgraph", "boxes of volumes", "train")
+    matrices = require("scipy.sparse", "boxes of volumes", "train")
     low = np.array([(one.slice, *one.low) for one in boxes])
     high = np.array([(one.slice, *one.high) for one in boxes])
     high[:, 0] += 1
-    beside = np.abs(low[:, None, 0] - low[None, :, 0]) == 1
-    meet = ((low[:, None, 1:] <= high[None, :, 1:]) & (low[None, :, 1:] <= high[:, None, 1:])).all(axis=-1)
-    count, groups = graphs.connected_components(beside & meet, directed=False)
+    rows = {number: np.flatnonzero(low[:, 0] == number) for number in np.unique(low[:, 0]).tolist()}
+    pairs = [np.zeros((0, 2), dtype=np.int64)]
+    for number, here in rows.items():
+        there = rows.get(number + 1, here[:0])  # a slice and the next alone: all pairs of boxes would be too many
+        meet = (low[here, None, 1:] <= high[None, there, 1:]) & (low[None, there, 1:] <= high[here, None, 1:])
+        one, other = np.nonzero(meet.all(axis=-1))
+        pairs.append(np.stack([here[one], there[other]], axis=1))
+    edges = np.concatenate(pairs)
+    graph = matrices.coo_array((np.ones(len(edges)), edges.T), shape=(len(boxes), len(boxes)))
+    count, groups = graphs.connected_components(graph, directed=False)
     for group in range(count):
         yield low[groups == group].min(axis=0).tolist(), high[groups == group].max(axis=0).tolist()
 

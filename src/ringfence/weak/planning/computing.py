@@ -34,16 +34,41 @@ FASTER: Final = 1.6
 """Times as many steps a CPU takes in bfloat16, if it multiplies that by itself (results/speed/bf16_cpu.md)."""
 VOXELS: Final = {"cuda": 128**3, "cpu": 32 * 64 * 64}
 """Of a patch, at most."""
+DEEP: Final = 0.5
+"""Slices of an object for each pixel across it, from which on it is found better in volumes."""
 
 
-def space_choices(found: Fingerprint, device: Device, patch: Sequence[int] | None, asked: bool) -> list[Choice]:
-    """Slices, or patches of volumes that are larger than the boxes."""
+def in_space(found: Fingerprint, device: Device) -> bool:
+    """Whether to train on volumes, if nobody says: where boxes are in 3-D alone, or slices are close to each other.
+
+    So they are if objects go through at least half as many slices as nine of ten have pixels across. A patch must
+    hold these whole; and classes that do not show are better found in slices, where a second network learns.
+    """
+    return not found.tight or (
+        all(one.depth >= DEEP * one.longest and not one.hidden for one in found.classes)
+        and math.prod(_whole_patch(found)) <= VOXELS[device]
+    )
+
+
+def space_choices(
+    found: Fingerprint, device: Device, patch: Sequence[int] | None, asked: bool = False, sized: bool = False
+) -> list[Choice]:
+    """Slices, or patches of volumes that are larger than the boxes.
+
+    Args:
+        found: the fingerprint.
+        device: what trains.
+        patch: slices, rows and columns; None: slices.
+        asked: whether slices or volumes were asked for.
+        sized: and patches of this size.
+    """
     apart = found.flatness
     known = "of unknown spacing" if apart is None else f"{apart:.1f} times as far apart as rows"
     if patch is None:
         what = "images of one slice" if found.depths[2] == 1 else f"slices ({known})"
-        return [Choice("data.patch", None, f"{what}: each has boxes of its own, and they say most there")]
-    if asked:
+        why = "as asked for" if asked else "each has boxes of its own, and they say most there"
+        return [Choice("data.patch", None, f"{what}: {why}")]
+    if sized:
         return [Choice("data.patch", list(patch), f"volumes ({known}), as asked for")]
     deep, longest, _ = _extent(found)
     most = found.depths[2]
@@ -52,7 +77,12 @@ def space_choices(found: Fingerprint, device: Device, patch: Sequence[int] | Non
         if most < patch[0]
         else ""
     )
-    why = ", as asked for" if found.tight else ": boxes are in 3-D, and speak of whole objects alone"
+    if asked:
+        why = ", as asked for"
+    elif found.tight:
+        why = ": objects are about as deep in slices as wide in pixels, so that slices tell of each other"
+    else:
+        why = ": boxes are in 3-D, and speak of whole objects alone"
     return [
         Choice(
             "data.patch",
@@ -118,22 +148,25 @@ def seen_by(halvings: int) -> int:
 
 def patch_of(found: Fingerprint, most: int) -> list[int]:
     """Whole objects and half as much again; what is too much is taken from the side that has most to spare."""
-    extent = _extent(found)
-    limits = (found.depths[2], *found.size)
-    sides = [
-        min(whole_halvings(limit), whole_halvings(WIDER * length))
-        for limit, length in zip(limits, extent, strict=True)
-    ]
+    sides, extent = _whole_patch(found), _extent(found)
     while math.prod(sides) > most and max(sides) > HALVINGS:
         spare = [side / length if side > HALVINGS else 0.0 for side, length in zip(sides, extent, strict=True)]
         sides[spare.index(max(spare))] -= HALVINGS
     return sides
 
 
+def _whole_patch(found: Fingerprint) -> list[int]:
+    limits = (found.depths[2], *found.size)
+    return [
+        min(whole_halvings(limit), whole_halvings(WIDER * length))
+        for limit, length in zip(limits, _extent(found), strict=True)
+    ]
+
+
 def _extent(found: Fingerprint) -> tuple[float, float, float]:
     """Slices, rows and columns of the largest objects: they tell how flat these are, whatever the spacing."""
     longest = max(one.longest for one in found.classes)
-    return max(one.slices / max(1, one.cases) for one in found.classes), longest, longest
+    return max(one.depth for one in found.classes), longest, longest
 
 
 def whole_halvings(length: float) -> int:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ringfence.weak.annotations import BoxAnnotation, boxes_from_masks, place_boxes
 from ringfence.weak.annotations.grid import exact_boxes
+from ringfence.weak.annotations.joining import joined_slices
 from ringfence.weak.planning.looseness import DEPTHS, looseness, profile
 from ringfence.weak.planning.visibility import VISIBLE, looks
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
@@ -49,6 +50,7 @@ class ClassFacts:
         alike: intersection over union of a box and the one in the next slice that is most like it: the mean; 0
             where there is no next slice.
         looked: how many boxes ``visible`` is about: neither tiny ones nor those with nothing around them.
+        depth: slices that an object goes through: the median.
     """
 
     name: str
@@ -65,6 +67,7 @@ class ClassFacts:
     loose: float | None = None
     alike: float = 0.0
     looked: int = 0
+    depth: float = 1.0
 
     @property
     def shows(self) -> bool:
@@ -219,7 +222,19 @@ def _facts(
         float(every.prod(axis=-1).sum()) / pixels,
         tight,
         alike=_alike([one[:, number] for one, _ in found]),
+        depth=float(np.median([*_depths([one[:, number] for one, _ in found])])),
     )
+
+
+def _depths(found: Sequence[Boxes]) -> Iterator[int]:
+    """Of each object, the slices that its boxes ``[slices, objects, 2, 2]`` go through."""
+    for case in found:
+        there = (case[..., 1] > case[..., 0]).all(axis=-1)
+        drawn = [
+            BoxAnnotation("", int(row), 1, tuple(low), tuple(high))
+            for row, (low, high) in zip(np.nonzero(there)[0], case[there].transpose(0, 2, 1).tolist(), strict=True)
+        ]
+        yield from (high[0] - low[0] for low, high in joined_slices(drawn))
 
 
 def _alike(found: Sequence[Boxes]) -> float:

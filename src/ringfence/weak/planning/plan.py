@@ -9,7 +9,7 @@ from typing import Any
 from ringfence.hints import one_line
 from ringfence.weak.planning.barrier import barrier_choices
 from ringfence.weak.planning.choice import Choice, Device
-from ringfence.weak.planning.computing import VOXELS, network_choices, patch_of, space_choices
+from ringfence.weak.planning.computing import VOXELS, in_space, network_choices, patch_of, space_choices
 from ringfence.weak.planning.fingerprint import ClassFacts, Fingerprint
 from ringfence.weak.planning.hand import hand_choices, hand_remarks
 from ringfence.weak.planning.remarks import cpu_remarks, set_remarks
@@ -49,7 +49,7 @@ def make_plan(
     drawn: bool = False,
     bf16: bool = False,
     patch: Sequence[int] | None = None,
-    volumes: bool = False,
+    volumes: bool | None = None,
 ) -> Plan:
     """Every setting that follows from the fingerprint, for a GPU or a CPU.
 
@@ -60,14 +60,15 @@ def make_plan(
         bf16: whether a CPU multiplies bfloat16 by itself. Not in volumes: there torch's convolutions were seen to
             return NaN for finite numbers.
         patch: slices, rows and columns of patches, if they are asked for.
-        volumes: train on volumes, also if boxes are drawn in slices.
+        volumes: train on volumes, or on slices; None: whichever is better for such objects.
     """
-    asked = patch is not None
-    volumes = asked or volumes or not fingerprint.tight
+    sized = patch is not None
+    asked = sized or volumes is not None
+    volumes = sized or (in_space(fingerprint, device) if volumes is None else volumes)
     patch = patch or (patch_of(fingerprint, VOXELS[device]) if volumes else None)
     choices = [
         *(hand_choices(fingerprint) if drawn else ()),
-        *space_choices(fingerprint, device, patch, asked),
+        *space_choices(fingerprint, device, patch, asked, sized),
         *network_choices(fingerprint, device, patch, bf16 and device == "cpu" and not volumes),
         *barrier_choices(fingerprint, volumes),
         *view_choices(fingerprint, volumes),

@@ -28,11 +28,12 @@ class BoxDataSettings:
     gap: int = option(
         2, "of boxes in slices from a file: slices that may be left out between two boxes of an object; 0: none"
     )
-    volumes: bool = option(
-        False, "train on volumes, in patches that the plan derives, also if boxes are drawn in slices"
+    volumes: bool | None = option(
+        None,
+        "train on volumes (true), in patches that the plan derives, or on slices (false); default: as it plans",
     )
     patch: list[int] | None = option(
-        None, "train on volumes, in patches of this many slices, rows and columns; default: on slices"
+        None, "train on volumes, in patches of this many slices, rows and columns; default: as data.volumes says"
     )
     folds: int | None = option(
         None,
@@ -71,6 +72,10 @@ class BoxDataSettings:
             raise ValueError(f"data.fold {self.fold}: {known}")
         if self.patch is not None and (len(self.patch) != 3 or min(self.patch) < 1):
             raise ValueError(f"data.patch is three numbers: slices, rows and columns; got {self.patch}")
+        if self.patch is not None and self.volumes is False:
+            raise ValueError(
+                f"data.volumes false asks for slices, and data.patch {self.patch} for volumes: leave one out"
+            )
 
 
 @dataclass(frozen=True)
