@@ -37,7 +37,7 @@ class Row:
 
 
 ROWS: Final = {
-    "slices, on a GPU": [
+    "on a GPU": [
         Row("PROMISE12 at 256×256", "promise12", "promise12", 0.985),
         Row("at 128×128", "sizes-and-grit", "promise12-128"),
         Row("at 64×64", "sizes-and-grit", "promise12-64"),
@@ -46,19 +46,21 @@ ROWS: Final = {
         Row("`drops`: 8 to 60 pixels", "promise12-128-and-four", "drops"),
         Row("`cells`: two classes, many in an image, three channels", "promise12-128-and-four", "cells"),
         Row("`shades`: no sharp boundary", "promise12-128-and-four", "shades"),
-        Row("`bricks`: two classes, 10 pixels", "six-sets", "bricks"),
-        Row("`grains`: 8 pixels", "six-sets", "grains"),
+        Row("`bricks`: two classes, 10 pixels; in volumes", "volumes-generated", "bricks"),
+        Row("`grains`: 8 pixels; in volumes", "volumes-generated", "grains"),
         Row("`rods`: thin, at any angle", "six-sets", "rods"),
         Row("`grit`: only rougher than its surroundings", "grit", "grit"),
         Row("`targets`: a ring, its disc, a neighbour", "six-sets", "targets", 0.90),
     ],
-    "3-D patches (`--data.volumes true`), on a GPU": [
+    "on a GPU, volumes asked for (`--data.volumes true`)": [
         Row("PROMISE12 at 256×256", "volumes-256", "promise12"),
         Row("at 128×128", "volumes-sizes", "promise12-128"),
         Row("at 64×64", "volumes-sizes", "promise12-64"),
-        Row("`bricks`", "volumes-generated", "bricks"),
-        Row("`grains`", "volumes-generated", "grains"),
         Row("`targets`", "volumes-generated", "targets", 0.90),
+    ],
+    "on a GPU, slices asked for (`--data.volumes false`)": [
+        Row("`bricks`", "six-sets", "bricks"),
+        Row("`grains`", "six-sets", "grains"),
     ],
 }
 

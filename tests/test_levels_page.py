@@ -60,8 +60,8 @@ def test_at_even_odds_it_is_what_the_training_measured(levels: ModuleType, tmp_p
 
 @pytest.mark.parametrize("name", ["levels", "edges", "unseen"])
 def test_the_table_is_its_records(name: str, levels: ModuleType) -> None:
-    record = json.loads((ROOT / f"results/plan/{name}.json").read_text(encoding="utf-8"))
-    assert levels.as_markdown(record) == (ROOT / f"results/plan/{name}.md").read_text(encoding="utf-8")
+    record = json.loads((ROOT / f"results/plan/earlier/{name}.json").read_text(encoding="utf-8"))
+    assert levels.as_markdown(record) == (ROOT / f"results/plan/earlier/{name}.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["visible", "looseness", "views", "teaching"])

@@ -53,6 +53,27 @@ def test_the_table_says_where_masks_are_from(script: ModuleType, tmp_path: Path)
     assert table.endswith("commit abcdefg (masks: 0123456).\n")
 
 
+def test_what_plans_reach_is_what_the_records_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    reached = importlib.import_module("plan_reached")
+    record = json.loads((ROOT / "results/plan/reached.json").read_text(encoding="utf-8"))
+    assert record["rows"] == {part: [reached.read(row) for row in rows] for part, rows in reached.ROWS.items()}
+    assert reached.as_markdown(record) == (ROOT / "results/plan/reached.md").read_text(encoding="utf-8")
+
+
+def test_a_row_is_that_of_its_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    reached = importlib.import_module("plan_reached")
+    rows = [{"set": "x", "from": kind} for kind in ("boxes", "boxes", "masks")] + [{"set": "y", "from": "boxes"}]
+    means = {"x": {"boxes": 0.8, "masks": 0.9, "ratio": 0.8 / 0.9}, "y": {"boxes": 0.1}}
+    (tmp_path / "some.json").write_text(json.dumps({"trainings": rows, "means": means}))
+    found = reached.read(reached.Row("all of it", "some", "x", 0.9), tmp_path)
+    facts = {"torch": "2", "cpu": "some", "gpu": "none", "commit": "abcdefghij with changes"}
+    table = reached.as_markdown({"command": "python x", "environment": facts, "rows": {"part": [found]}})
+    assert "| **part** | | | | | | |\n| all of it | 2 / 1 | 0.800 | 0.900 | 0.889 | 0.9 | `some` |\n" in table
+    assert table.endswith("`python x`, torch 2, some, commit abcdefg with changes.\n")
+
+
 def test_it_is_not_given_with_what_it_says_itself(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["plan.py", "x", "--masks-of", "a", "--only", "masks", "--out", "o"])
     with pytest.raises(SystemExit):

@@ -178,7 +178,7 @@ def test_no_labelled_pixel_is_used(tmp_path: Path, method: str) -> None:
         ({"constraints": {"size": {"slack": 1.5}}}, "constraints.size.slack is a fraction from 0 to 1, got 1.5"),
         ({"constraints": {"centroid": {"slack": 0.0}}}, "constraints.centroid.slack must be positive and finite"),
         ({"augment.scale": 1.0}, "augment.scale is a fraction from 0 to below 1, got 1.0"),
-        ({"augment.flip": ["slices"]}, "augment.flip: slices can be flipped in volumes alone: give data.patch, or leave"),
+        ({"augment.flip": ["slices"]}, "augment.flip: slices can be flipped in volumes alone: train on these (data.volumes true, or data.patch), or"),
         ({"log_barrier.weights": {"strips": -1.0}}, "log_barrier: the weight of 'strips' must be finite and not negative"),
         ({"training.prior": 1.5}, "training.prior is a fraction from 0 to below 1, got 1.5"),
         ({"training.prior": 0.0}, "training.prior is a fraction between 0 and 1, got 0.0"),

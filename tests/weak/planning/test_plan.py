@@ -91,10 +91,7 @@ def test_a_cpu_is_told_what_it_learns_little_of() -> None:
         return [one for one in made.remarks if one.startswith("a CPU")]
 
     (large,) = told("cpu", 256, [16, 96, 96])
-    assert (
-        "train on slices (with neither volumes nor a patch asked for), prepare them smaller (--size), or train on a GPU"
-        in large
-    )
+    assert "train on slices (data.volumes false), prepare them smaller (--size), or train on a GPU" in large
     (in_space,) = told("cpu", 256, tight=0)
     assert "slices" not in in_space
     assert told("cpu", 128, [16, 96, 96]) == told("cuda", 256, [16, 96, 96]) == told("cpu", 128) == []
@@ -222,7 +219,7 @@ def test_each_class_has_strips_of_its_own_width(tmp_path: Path) -> None:
 )
 def test_single_images_are_not_far_apart(depth: int, said: str) -> None:
     (reason,) = [
-        one.reason for one in make_plan(fingerprint(depth=depth), "cpu").choices if one.name == "data.patch"
+        one.reason for one in make_plan(fingerprint(depth=depth), "cpu").choices if one.name == "data.volumes"
     ]
     assert reason == f"{said}each has boxes of its own, and they say most there"
 

@@ -187,7 +187,7 @@ def test_validation_tiles_judge_each_voxel_once(tmp_path: Path) -> None:
 
 def test_volumes_without_a_plan_need_patches(tmp_path: Path) -> None:
     make_prepared(tmp_path)
-    with pytest.raises(ValueError, match=r"data\.volumes: in patches of which size\? Plans derive it"):
+    with pytest.raises(ValueError, match=r"data\.volumes true, and no data\.patch: .*--volumes` derives"):
         task_of(tmp_path, volumes=True)
 
 

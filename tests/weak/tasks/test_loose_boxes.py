@@ -29,7 +29,7 @@ def test_boxes_in_3d_for_slices(tmp_path: Path) -> None:
     """Alone they pull at nothing, which is said; beside boxes in slices they say where nothing is."""
     make_prepared(tmp_path / "set", masked=False)
     lines = [IN_SPACE, *(f"case{number},class 1,1,5,4,16,3,15" for number in range(3))]
-    message = r"boxes\.csv: its boxes are in 3-D, .* no strip that must meet it\. Train on volumes \(--data\.volumes true\)"
+    message = r"boxes\.csv: its boxes are in 3-D, .* no strip that must meet it\. Train on volumes, as plans do"
     with pytest.raises(ValueError, match=message):
         task_of(tmp_path, lines)
     outside = {"outside": {}, "box_size": {}}

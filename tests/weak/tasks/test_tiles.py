@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +48,11 @@ def test_tiles_overlap_and_end_where_the_volume_does(length: int, size: int) -> 
     assert starts[-1] == max(0, length - size)
     farthest = max(1, int((1.0 - OVERLAP) * size))
     assert all(0 < after - before <= farthest for before, after in pairwise(starts))
+
+
+@pytest.mark.parametrize(("length", "size", "count"), [(256, 144, 3), (64, 16, 5), (96, 32, 4), (20, 32, 1)])
+def test_there_are_no_more_tiles_than_a_quarter_of_overlap_takes(length: int, size: int, count: int) -> None:
+    assert len(tile_starts(length, size)) == count
 
 
 def test_a_window_is_judged_along_each_axis() -> None:

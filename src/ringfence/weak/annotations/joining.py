@@ -31,18 +31,22 @@ def joined_slices(boxes: Sequence[BoxAnnotation]) -> Iterator[Corners]:
     low = np.array([(one.slice, *one.low) for one in boxes])
     high = np.array([(one.slice, *one.high) for one in boxes])
     high[:, 0] += 1
-    rows = {number: np.flatnonzero(low[:, 0] == number) for number in np.unique(low[:, 0]).tolist()}
+    order = np.argsort(low[:, 0], kind="stable")
+    numbers, first = np.unique(low[order, 0], return_index=True)
+    by_slice = dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
     pairs = [np.zeros((0, 2), dtype=np.int64)]
-    for number, here in rows.items():
-        there = rows.get(number + 1, here[:0])  # a slice and the next alone: all pairs of boxes would be too many
+    for number, here in by_slice.items():
+        there = by_slice.get(number + 1, here[:0])  # not all pairs of boxes: there may be very many
         meet = (low[here, None, 1:] <= high[None, there, 1:]) & (low[None, there, 1:] <= high[here, None, 1:])
         one, other = np.nonzero(meet.all(axis=-1))
         pairs.append(np.stack([here[one], there[other]], axis=1))
     edges = np.concatenate(pairs)
     graph = matrices.coo_array((np.ones(len(edges)), edges.T), shape=(len(boxes), len(boxes)))
-    count, groups = graphs.connected_components(graph, directed=False)
-    for group in range(count):
-        yield low[groups == group].min(axis=0).tolist(), high[groups == group].max(axis=0).tolist()
+    _, groups = graphs.connected_components(graph, directed=False)
+    order = np.argsort(groups, kind="stable")
+    _, first = np.unique(groups[order], return_index=True)
+    lows, highs = np.minimum.reduceat(low[order], first), np.maximum.reduceat(high[order], first)
+    yield from zip(lows.tolist(), highs.tolist(), strict=True)
 
 
 def left_out(boxes: Iterable[BoxAnnotation], gap: int) -> list[BoxAnnotation]:

@@ -93,6 +93,11 @@ def checked_box_task(
         console: where a bar is shown if reading takes long; default: nowhere.
     """
     check_methods(settings, methods)
+    if settings.data.patch is None and not settings.data.volumes and "slices" in settings.augment.flip:
+        raise ValueError(
+            "augment.flip: slices can be flipped in volumes alone: train on these (data.volumes true, or "
+            "data.patch), or leave slices out"
+        )
     prepared = prepared_of(settings.data)
     if "full_supervision" in methods:
         unmasked = [case.name for case in prepared.of("train") if not case.masked]

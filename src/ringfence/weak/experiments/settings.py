@@ -130,10 +130,6 @@ class BoxSettings(ExperimentSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.data.patch is None and "slices" in self.augment.flip:
-            raise ValueError(
-                "augment.flip: slices can be flipped in volumes alone: give data.patch, or leave them out"
-            )
         for method, own in self.method_settings.items():
             by_name = {key: getattr(own, key, {}) for key in ("weights", "most_odds", "early")}
             given = {

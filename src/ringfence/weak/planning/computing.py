@@ -45,7 +45,7 @@ def in_space(found: Fingerprint, device: Device) -> bool:
     hold these whole; and classes that do not show are better found in slices, where a second network learns.
     """
     return not found.tight or (
-        all(one.depth >= DEEP * one.longest and not one.hidden for one in found.classes)
+        all(one.depth >= max(2.0, DEEP * one.longest) and not one.hidden for one in found.classes)
         and math.prod(_whole_patch(found)) <= VOXELS[device]
     )
 
@@ -67,9 +67,15 @@ def space_choices(
     if patch is None:
         what = "images of one slice" if found.depths[2] == 1 else f"slices ({known})"
         why = "as asked for" if asked else "each has boxes of its own, and they say most there"
-        return [Choice("data.patch", None, f"{what}: {why}")]
+        return [
+            Choice("data.volumes", False, f"{what}: {why}"),
+            Choice("data.patch", None, "slices are trained on whole"),
+        ]
     if sized:
-        return [Choice("data.patch", list(patch), f"volumes ({known}), as asked for")]
+        return [
+            Choice("data.volumes", True, f"volumes ({known}), as asked for"),
+            Choice("data.patch", list(patch), "as asked for"),
+        ]
     deep, longest, _ = _extent(found)
     most = found.depths[2]
     filled = (
@@ -84,13 +90,13 @@ def space_choices(
     else:
         why = ": boxes are in 3-D, and speak of whole objects alone"
     return [
+        Choice("data.volumes", True, f"volumes ({known}){why}"),
         Choice(
             "data.patch",
             list(patch),
-            f"volumes ({known}){why}; a patch is half as large again as objects ({deep:.0f} slices of up to "
-            f"{longest:.0f} pixels) as far as {VOXELS[device]:,} voxels allow, and where they do not, of the same "
-            f"proportions{filled}",
-        )
+            f"half as large again as objects ({deep:.0f} slices of up to {longest:.0f} pixels), as far as volumes "
+            f"and {VOXELS[device]:,} voxels allow; where these do not, of the same proportions{filled}",
+        ),
     ]
 
 
@@ -164,7 +170,10 @@ def _whole_patch(found: Fingerprint) -> list[int]:
 
 
 def _extent(found: Fingerprint) -> tuple[float, float, float]:
-    """Slices, rows and columns of the largest objects: they tell how flat these are, whatever the spacing."""
+    """Slices (the median), rows and columns (nine of ten boxes) of objects of the largest class along each.
+
+    They tell how flat objects are, whatever the spacing.
+    """
     longest = max(one.longest for one in found.classes)
     return max(one.depth for one in found.classes), longest, longest
 

@@ -62,6 +62,11 @@ def make_plan(
         patch: slices, rows and columns of patches, if they are asked for.
         volumes: train on volumes, or on slices; None: whichever is better for such objects.
     """
+    if volumes is False and not fingerprint.tight:
+        raise ValueError(
+            "data.volumes false asks for slices, and all boxes are in 3-D: they say too little of a slice to find "
+            "anything by. Leave it out, or give boxes in slices"
+        )
     sized = patch is not None
     asked = sized or volumes is not None
     volumes = sized or (in_space(fingerprint, device) if volumes is None else volumes)

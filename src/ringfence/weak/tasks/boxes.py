@@ -48,7 +48,8 @@ def box_task(
         raise ValueError(f"{prepared.path} has no case for training")
     if data.volumes and data.patch is None:
         raise ValueError(
-            "data.volumes: in patches of which size? Plans derive it, presets do not: leave the preset out, or "
+            "data.volumes true, and no data.patch: volumes are trained on in patches. `ringfence plan PREPARED "
+            "--volumes` derives their size, and so does `ringfence train` without a preset or a plan's file; or "
             "give data.patch SLICES ROWS COLUMNS"
         )
     patch = checked_patch(data.patch, prepared)
@@ -135,7 +136,8 @@ def _check_boxes(
     if strips and not bool((there[..., None] & train["whole"]).any()):
         raise ValueError(
             f"{data.boxes}: its boxes are in 3-D, and need not touch the object in every slice: there is no strip "
-            "that must meet it. Train on volumes (--data.volumes true), or give boxes in slices"
+            "that must meet it. Train on volumes, as plans do by themselves (or give data.patch SLICES ROWS "
+            "COLUMNS), or give boxes in slices"
         )
     if strips and not bool(((sides - 2 * train["margin"][:, None, None] > 0) & train["whole"]).any()):
         raise ValueError(f"data.margin {data.margin} leaves no strip across any box: make it smaller")

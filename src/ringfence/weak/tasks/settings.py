@@ -30,10 +30,11 @@ class BoxDataSettings:
     )
     volumes: bool | None = option(
         None,
-        "train on volumes (true), in patches that the plan derives, or on slices (false); default: as it plans",
+        "train on volumes (true), in patches that a plan derives, or on slices (false); default: as planned; "
+        "without a plan, on slices, unless there is data.patch",
     )
     patch: list[int] | None = option(
-        None, "train on volumes, in patches of this many slices, rows and columns; default: as data.volumes says"
+        None, "train on volumes, in patches of this many slices, rows and columns; default: see data.volumes"
     )
     folds: int | None = option(
         None,
@@ -74,7 +75,9 @@ class BoxDataSettings:
             raise ValueError(f"data.patch is three numbers: slices, rows and columns; got {self.patch}")
         if self.patch is not None and self.volumes is False:
             raise ValueError(
-                f"data.volumes false asks for slices, and data.patch {self.patch} for volumes: leave one out"
+                f"data.volumes false asks for slices, and data.patch {self.patch} for volumes: change one of "
+                "them. Where a plan's file has the other, plan again: `ringfence plan PREPARED --volumes`, or "
+                "--no-volumes"
             )
 
 
