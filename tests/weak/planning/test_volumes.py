@@ -35,7 +35,7 @@ def test_objects_as_deep_as_wide_are_found_in_volumes() -> None:
         return chosen
 
     ball = fingerprint(12.0, (48, 48), 40, visible=0.9, deep=12.0)
-    assert patch(ball) == [32, 32, 32]
+    assert patch(ball) == [32, 48, 48]
     assert "objects are about as deep in slices as wide in pixels" in reason(make_plan(ball, "cpu"))
     assert patch(replace(ball, classes=(replace(ball.classes[0], depth=6.0),))) is not None  # half as deep
     assert patch(replace(ball, classes=(replace(ball.classes[0], depth=5.0),))) is None
@@ -45,9 +45,11 @@ def test_objects_as_deep_as_wide_are_found_in_volumes() -> None:
     assert patch(hidden) is None
     assert make_plan(hidden, "cpu").changes["refine"] == 1  # that is why
     assert patch(fingerprint(2.0, (48, 48), 1, visible=0.9)) is None  # images of one slice have no depth
-    large = fingerprint(60.0, (128, 128), 100, visible=0.9, deep=60.0)  # in patches of 96 × 96 × 96
+    large = fingerprint(60.0, (112, 112), 100, visible=0.9, deep=60.0)  # in patches of 96 × 96 × 96
     assert patch(large, "cuda") == [96, 96, 96]
     assert patch(large, "cpu") is None
+    assert patch(replace(ball, depths=(40, 50, 90))) == [64, 32, 32]
+    assert patch(replace(ball, depths=(40, 60, 90))) is None  # which is less than half of the median volume
 
 
 @given(
@@ -76,11 +78,12 @@ def test_patches_have_the_proportions_of_objects() -> None:
         chosen: list[int] = make_plan(found, device).changes["data.patch"]
         return chosen
 
-    assert patch(20.0, 20) == [32, 32, 32]  # half as large again as the object, and whole halvings
+    assert patch(26.0, 26, "cuda") == [48, 48, 48]  # half as large again as the object, and whole halvings
     assert patch(80.0, 80, "cuda") == [128, 128, 128]
     assert patch(100.0, 100) == [48, 48, 48]  # 64 along one axis would be more than 131,072 voxels
     assert patch(80.0, 20) == [16, 80, 96]  # a flat object: few slices, and large ones
     assert patch(20.0, 80) == [128, 32, 32]
+    assert patch(10.0, 10) == [32, 48, 48]  # small objects: more of what is around them, up to 74,898 voxels
     assert patch(300.0, 300, "cuda") == [128, 128, 128]  # no larger than the volume
 
 
@@ -102,6 +105,11 @@ def test_volumes_that_are_asked_for_are_planned(tmp_path: Path, asked: dict[str,
     assert "augment.turn" not in made.changes
     assert "as asked for" in reason(made)
     assert ("half as large again as objects" in reason(made, "data.patch")) == ("volumes" in asked)
+
+
+def test_small_volumes_are_seen_whole() -> None:
+    found = fingerprint(9.0, (48, 40), 16, visible=0.9, deep=9.0)
+    assert make_plan(found, "cpu").changes["data.patch"] == [16, 48, 48]
 
 
 def test_slices_that_are_asked_for_are_planned() -> None:

@@ -34,6 +34,10 @@ FASTER: Final = 1.6
 """Times as many steps a CPU takes in bfloat16, if it multiplies that by itself (results/speed/bf16_cpu.md)."""
 VOXELS: Final = {"cuda": 128**3, "cpu": 32 * 64 * 64}
 """Of a patch, at most."""
+HALF: Final = 0.5
+"""Of a volume, which a patch must hold for volumes to be chosen."""
+ROOM: Final = PIXELS // (2 * MANY)
+"""Of a patch, at least, as far as volumes have as many: what a CPU goes over in all steps; smaller ones lost."""
 DEEP: Final = 0.5
 """Slices of an object for each pixel across it, from which on it is found better in volumes."""
 
@@ -42,12 +46,14 @@ def in_space(found: Fingerprint, device: Device) -> bool:
     """Whether to train on volumes, if nobody says: where boxes are in 3-D alone, or slices are close to each other.
 
     So they are if objects go through at least half as many slices as nine of ten have pixels across. A patch must
-    hold these whole; and classes that do not show are better found in slices, where a second network learns.
+    hold these whole, and half of a volume: of what is around objects, small patches see too little. And classes
+    that do not show are better found in slices, where a second network learns.
     """
-    return not found.tight or (
-        all(one.depth >= max(2.0, DEEP * one.longest) and not one.hidden for one in found.classes)
-        and math.prod(_whole_patch(found)) <= VOXELS[device]
-    )
+    if not found.tight:
+        return True
+    deep = all(one.depth >= max(2.0, DEEP * one.longest) and not one.hidden for one in found.classes)
+    whole, volume = math.prod(_whole_patch(found)), found.depths[1] * math.prod(found.size)
+    return deep and whole <= VOXELS[device] and math.prod(patch_of(found, VOXELS[device])) >= HALF * volume
 
 
 def space_choices(
@@ -94,8 +100,8 @@ def space_choices(
         Choice(
             "data.patch",
             list(patch),
-            f"half as large again as objects ({deep:.0f} slices of up to {longest:.0f} pixels), as far as volumes "
-            f"and {VOXELS[device]:,} voxels allow; where these do not, of the same proportions{filled}",
+            f"half as large again as objects ({deep:.0f} slices of up to {longest:.0f} pixels), or as much more of "
+            f"a volume as {ROOM:,} voxels have room for; {VOXELS[device]:,} at most{filled}",
         ),
     ]
 
@@ -153,8 +159,18 @@ def seen_by(halvings: int) -> int:
 
 
 def patch_of(found: Fingerprint, most: int) -> list[int]:
-    """Whole objects and half as much again; what is too much is taken from the side that has most to spare."""
+    """Whole objects and half as much again, or more of the volume if that is little.
+
+    What is too much is taken from the side that has most to spare; what is too little, added to that which sees the
+    least of a volume.
+    """
     sides, extent = _whole_patch(found), _extent(found)
+    volume = (found.depths[2], *found.size)
+    while shorter := [axis for axis in range(3) if sides[axis] < volume[axis]]:
+        axis = min(shorter, key=lambda one: (sides[one] / volume[one], -one))
+        if math.prod(sides) // sides[axis] * (sides[axis] + HALVINGS) > ROOM:
+            break
+        sides[axis] += HALVINGS
     while math.prod(sides) > most and max(sides) > HALVINGS:
         spare = [side / length if side > HALVINGS else 0.0 for side, length in zip(sides, extent, strict=True)]
         sides[spare.index(max(spare))] -= HALVINGS
