@@ -46,8 +46,6 @@ ROWS: Final = {
         Row("`drops`: 8 to 60 pixels", "promise12-128-and-four", "drops"),
         Row("`cells`: two classes, many in an image, three channels", "promise12-128-and-four", "cells"),
         Row("`shades`: no sharp boundary", "promise12-128-and-four", "shades"),
-        Row("`bricks`: two classes, 10 pixels; in volumes", "volumes-generated", "bricks"),
-        Row("`grains`: 8 pixels; in volumes", "volumes-generated", "grains"),
         Row("`rods`: thin, at any angle", "six-sets", "rods"),
         Row("`grit`: only rougher than its surroundings", "grit", "grit"),
         Row("`targets`: a ring, its disc, a neighbour", "six-sets", "targets", 0.90),
@@ -56,11 +54,19 @@ ROWS: Final = {
         Row("PROMISE12 at 256×256", "volumes-256", "promise12"),
         Row("at 128×128", "volumes-sizes", "promise12-128"),
         Row("at 64×64", "volumes-sizes", "promise12-64"),
-        Row("`targets`", "volumes-generated", "targets", 0.90),
+        Row("`targets`, in smaller patches than now", "volumes-generated", "targets", 0.90),
     ],
     "on a GPU, slices asked for (`--data.volumes false`)": [
-        Row("`bricks`", "six-sets", "bricks"),
-        Row("`grains`", "six-sets", "grains"),
+        Row("`bricks`: two classes, 10 pixels, isotropic", "six-sets", "bricks"),
+        Row("`grains`: 8 pixels, isotropic", "six-sets", "grains"),
+    ],
+    "on a GPU, in smaller patches of volumes than plans have now": [
+        Row("`bricks`", "volumes-generated", "bricks"),
+        Row("`grains`", "volumes-generated", "grains"),
+    ],
+    "on a CPU, two cores": [
+        Row("`twins`: halves of an object; in volumes", "cpu-volumes-small", "twins"),
+        Row("`rods`", "cpu-rods-turned", "rods"),
     ],
 }
 

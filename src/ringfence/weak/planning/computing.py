@@ -92,7 +92,7 @@ def space_choices(
     if asked:
         why = ", as asked for"
     elif found.tight:
-        why = ": objects are about as deep in slices as wide in pixels, so that slices tell of each other"
+        why = ": objects are about as deep in slices as wide in pixels, so that neighbouring slices help each other"
     else:
         why = ": boxes are in 3-D, and speak of whole objects alone"
     return [
