@@ -17,9 +17,10 @@ from ringfence.weak.experiments.planned import as_yaml, for_method, plan, planne
 from ringfence.weak.experiments.presets import from_file
 from ringfence.weak.experiments.settings import TrainSettings
 from ringfence.weak.planning.choice import Device
-from ringfence.weak.planning.computing import HALVINGS, SMALLEST, VOXELS, halvings_of, seen_by
+from ringfence.weak.planning.computing import HALVINGS, SMALLEST, halvings_of, seen_by
 from ringfence.weak.planning.fingerprint import Fingerprint
 from ringfence.weak.planning.plan import make_plan
+from ringfence.weak.planning.space import VOXELS
 
 
 def test_the_file_of_a_plan_gives_its_settings(tmp_path: Path) -> None:

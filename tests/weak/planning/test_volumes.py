@@ -18,9 +18,9 @@ from ringfence.documents import read_yaml
 from ringfence.weak.experiments.planned import plan, planned
 from ringfence.weak.experiments.train import train
 from ringfence.weak.planning.choice import Device
-from ringfence.weak.planning.computing import VOXELS
 from ringfence.weak.planning.fingerprint import Fingerprint
 from ringfence.weak.planning.plan import Plan, make_plan
+from ringfence.weak.planning.space import VOXELS
 from ringfence.weak.tasks.settings import BoxDataSettings
 
 

@@ -9,11 +9,12 @@ from typing import Any
 from ringfence.hints import one_line
 from ringfence.weak.planning.barrier import barrier_choices
 from ringfence.weak.planning.choice import Choice, Device
-from ringfence.weak.planning.computing import VOXELS, in_space, network_choices, patch_of, space_choices
+from ringfence.weak.planning.computing import network_choices
 from ringfence.weak.planning.fingerprint import ClassFacts, Fingerprint
 from ringfence.weak.planning.hand import hand_choices, hand_remarks
 from ringfence.weak.planning.remarks import cpu_remarks, set_remarks
 from ringfence.weak.planning.rounds import round_choices
+from ringfence.weak.planning.space import VOXELS, in_space, patch_of, space_choices
 from ringfence.weak.planning.views import view_choices
 
 
