@@ -65,6 +65,8 @@ ROWS: Final = {
         Row("`grains`", "volumes-generated", "grains"),
     ],
     "on a CPU, two cores": [
+        Row("`bricks`; in volumes", "cpu-volumes", "bricks"),
+        Row("`grains`; in volumes", "cpu-volumes", "grains"),
         Row("`twins`: halves of an object; in volumes", "cpu-volumes-small", "twins"),
         Row("`rods`", "cpu-rods-turned", "rods"),
     ],
