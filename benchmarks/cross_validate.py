@@ -149,7 +149,7 @@ def trained(job: Job) -> dict[str, Any]:
     """Plan by the fold's own training cases, train, and read what the run says."""
     from ringfence import weak
 
-    boxes = None if job.boxes is None else str(job.boxes)
+    boxes = "masks" if job.boxes is None else str(job.boxes)
     asked = {name.removeprefix("data."): value for name, value in job.changes if name.startswith("data.")}
     data = weak.BoxDataSettings(prepared=str(job.prepared), boxes=boxes, folds=job.folds, fold=job.fold, **asked)
     changes = {"seed": job.seed, "training.device": job.device, **dict(job.changes)}

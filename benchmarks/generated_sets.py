@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import nibabel as nib
 import numpy as np
@@ -24,6 +24,9 @@ from scipy import ndimage
 
 TRAIN, VALIDATION, TEST = 16, 4, 4
 """Cases of each set, unless it says otherwise."""
+
+Drawn: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int16], tuple[float, float, float]]
+"""A case: labels, image, and spacing."""
 
 
 @dataclass(frozen=True)
@@ -195,28 +198,51 @@ def write_set(
 ) -> None:
     """Write the set of this name; see the options."""
     kind = KINDS[name]
-    random, hand = np.random.default_rng([seed, list(KINDS).index(name)]), np.random.default_rng(seed)
-    count = kind.cases + VALIDATION
+
+    def draw(random: np.random.Generator) -> Drawn:
+        one = kind if kind.zoom[0] == kind.zoom[1] else zoomed(kind, random.uniform(*kind.zoom))
+        return (*scene(one, random), one.spacing)
+
+    write_folder(
+        folder, draw, kind.classes, kind.cases, [seed, list(KINDS).index(name)], masks, jitter, loose, hand=seed
+    )
+
+
+def write_folder(
+    folder: Path,
+    draw: Callable[[np.random.Generator], Drawn],
+    classes: int,
+    cases: int,
+    seed: list[int],
+    masks: bool = False,
+    jitter: float = 0.0,
+    loose: float = 0.0,
+    hand: int = 0,
+) -> None:
+    """Write a set of cases that ``draw`` makes: so many of them for training."""
+    random, drawer = np.random.default_rng(seed), np.random.default_rng(hand)
+    count = cases + VALIDATION
     rows = []
+    channels = 0
     for number in range(count + TEST):
         part, case = ("Tr", f"case_{number:03}") if number < count else ("Ts", f"test_{number - count:03}")
-        one = kind if kind.zoom[0] == kind.zoom[1] else zoomed(kind, random.uniform(*kind.zoom))
-        labels, image = scene(one, random)
+        labels, image, spacing = draw(random)
+        channels = len(image)
         for channel, voxels in enumerate(image):
-            write(folder / f"images{part}" / f"{case}_{channel:04}.nii.gz", voxels, one.spacing)
-        if masks or number >= kind.cases:
-            write(folder / f"labels{part}" / f"{case}.nii.gz", labels, one.spacing)
+            write(folder / f"images{part}" / f"{case}_{channel:04}.nii.gz", voxels, spacing)
+        if masks or number >= cases:
+            write(folder / f"labels{part}" / f"{case}.nii.gz", labels, spacing)
         if part == "Tr":
-            rows += [(case, *row) for row in boxes(labels, kind.classes, hand, jitter, loose)]
+            rows += [(case, *row) for row in boxes(labels, classes, drawer, jitter, loose)]
     facts = {
-        "channel_names": {str(one): f"channel {one}" for one in range(len(kind.contrast[0]))},
-        "labels": {"background": 0} | {f"class {one}": one for one in range(1, 1 + kind.classes)},
+        "channel_names": {str(one): f"channel {one}" for one in range(channels)},
+        "labels": {"background": 0} | {f"class {one}": one for one in range(1, 1 + classes)},
         "numTraining": count,
         "file_ending": ".nii.gz",
     }
     (folder / "dataset.json").write_text(json.dumps(facts, indent=2) + "\n")
     names = [f"case_{number:03}" for number in range(count)]
-    split = [{"train": names[: kind.cases], "val": names[kind.cases :]}]
+    split = [{"train": names[:cases], "val": names[cases:]}]
     (folder / "splits_final.json").write_text(json.dumps(split) + "\n")
     with (folder / "boxes.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -177,7 +177,7 @@ def trained(job: Job) -> dict[str, Any]:
 
     asked = weak.BoxDataSettings(
         prepared=str(job.prepared),
-        boxes=None if job.boxes is None else str(job.boxes),
+        boxes="masks" if job.boxes is None else str(job.boxes),
         patch=None if job.patch is None else list(job.patch),
         volumes=job.volumes,
     )

@@ -144,3 +144,30 @@ def test_a_link_to_itself_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixt
     for source, out in (("loop", "out"), ("data", "loop")):
         assert main(["prepare", "folder", str(tmp_path / source), str(tmp_path / out)]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_images_and_boxes_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Wrong boxes are told while somebody looks at them; repaired ones are taken by the same command."""
+    mine, out = tmp_path / "mine", str(tmp_path / "set")
+    mine.mkdir()
+    for name in ("anna", "bert"):
+        voxels = np.arange(2 * 16 * 16, dtype=np.int16).reshape(2, 16, 16)
+        sitk.WriteImage(sitk.GetImageFromArray(voxels), str(mine / f"{name}.nii.gz"))
+    header = "case,slice,class,row_low,row_high,column_low,column_high\n"
+    table = mine / "boxes.csv"
+    table.write_text(header + "anna,0,cyst,2,9,3,8\nberta,1,cyst,2,9,3,8\n")
+    assert main(["prepare", "folder", str(mine), out]) == 2
+    text = capsys.readouterr().err
+    assert f"ringfence prepare: {table}: line 3: case 'berta' is not in {out}; did you mean 'bert'?" in text
+    assert f"All cases are ready in {out}. Repair the boxes and run the same command again" in text
+    table.write_text(table.read_text().replace("berta", "bert"))
+    assert main(["prepare", "folder", str(mine), out]) == 0
+    text = capsys.readouterr().out
+    for line in (
+        "mine: 2 cases, 4 slices, 2 of them ready before",
+        "masks       0 with, 2 without",
+        "boxes       from boxes.csv",
+        "classes     cyst",
+        f"next: ringfence train --data.prepared {out}\n",
+    ):
+        assert line in text, line

@@ -22,7 +22,11 @@ def run(arguments: Sequence[str]) -> str:
         allow_abbrev=False,
     )
     parser.add_argument("prepared", metavar="PREPARED", help="the folder that `ringfence prepare` wrote")
-    parser.add_argument("--boxes", metavar="FILE", help="of boxes (CSV, JSON, COCO); default: taken from the masks")
+    parser.add_argument(
+        "--boxes",
+        metavar="FILE",
+        help="of boxes (CSV, JSON, COCO), or the word masks; default: those that came with the set, else masks",
+    )
     parser.add_argument(
         "--volumes",
         action=BooleanOptionalAction,

@@ -16,7 +16,7 @@ from ringfence.hints import one_line
 
 if TYPE_CHECKING:
     from ringfence.weak.datasets import Layout, Source
-    from ringfence.weak.prepared import Preparation
+    from ringfence.weak.prepared import Preparation, PreparedSet
     from ringfence.weak.prepared.needs import Needs
     from ringfence.weak.ranks.cases import Crew
 
@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> str:
     from ringfence.weak.ranks.cases import crew_of
 
     with crew_of(options.workers) as crew:
-        found = layout.find(options.source, validation=options.validation, **given)
+        found = layout.source_at(options.source, validation=options.validation, **given)
         return _prepared(layout, found, options, crew)
 
 
@@ -170,7 +170,24 @@ def _prepared(layout: Layout, source: Source, options: argparse.Namespace, crew:
             raise Interrupted(
                 f"What is ready in {options.out} is kept; the same command again does only what is missing"
             ) from None
-    return "\n".join([str(done), *missing_spacing(done.prepared), _next(done)]) if crew.world.first else ""
+    if not crew.world.first:
+        return ""
+    if source.boxes is not None:
+        _check_boxes(source.boxes, done.prepared)
+    return "\n".join([str(done), *missing_spacing(done.prepared), _next(done)])
+
+
+def _check_boxes(file: Path, prepared: PreparedSet) -> None:
+    """Tell what is wrong with the table beside the images while somebody is looking at it."""
+    from ringfence.weak.annotations import read_boxes
+
+    try:
+        read_boxes(file, prepared)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}\nAll cases are ready in {prepared.path}. Repair the boxes and run the same command "
+            "again, which takes them anew"
+        ) from None
 
 
 def _say(needs: Needs) -> None:
@@ -182,7 +199,8 @@ def _next(done: Preparation) -> str:
     prepared = done.prepared
     if not prepared.of("train"):
         return "no case is for training: to train, name fewer for validation"
-    boxes = "" if all(case.masked for case in prepared.cases) else " --data.boxes BOXES.csv"
+    known = prepared.boxes or all(case.masked for case in prepared.cases)
+    boxes = "" if known else " --data.boxes BOXES.csv"
     return f"next: ringfence train --data.prepared {shlex.quote(str(prepared.path))}{boxes}"
 
 

@@ -8,7 +8,8 @@ The rooms, each of which imports only those before it:
 
 - ranks         several processes: who takes part, how they meet, who does which case
 - volumes       medical files in and out, with their geometry
-- datasets      layouts as downloaded (PROMISE12, nnU-Net, Decathlon): one a file
+- tables        CSV and JSON that users write, as rows of names and values
+- datasets      layouts as downloaded (PROMISE12, nnU-Net, Decathlon, images and boxes): one a file
 - prepared      the set to train on: its format, its preprocessing, and building it
 - annotations   boxes, sizes and scribbles: from masks, CSV, JSON, COCO
 - constraints   what can be asked of a region: one kind a file

@@ -13,6 +13,7 @@ from prepared_sets import make_prepared
 from ringfence.weak import BoxDataSettings, box_task
 from ringfence.weak.annotations import BoxAnnotation, write_boxes_csv
 from ringfence.weak.annotations.tightening import tightened
+from ringfence.weak.tasks.drawn import drawn_boxes
 
 SIDES = st.tuples(st.integers(0, 300), st.integers(1, 300)).map(lambda one: (one[0], one[0] + one[1]))
 
@@ -94,6 +95,7 @@ def test_what_would_leave_nothing_is_refused(value: float, message: str) -> None
         BoxDataSettings(tighten=value, boxes="boxes.csv")
 
 
-def test_boxes_around_masks_are_tight() -> None:
+def test_boxes_around_masks_are_tight(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path / "set")
     with pytest.raises(ValueError, match=r"data.tighten is 0.1, and there is no file of boxes \(data.boxes\)"):
-        BoxDataSettings(tighten=0.1)
+        drawn_boxes(BoxDataSettings(tighten=0.1), prepared)

@@ -7,7 +7,6 @@ from ringfence.weak.annotations.annotation import (
     annotations_from_boxes,
 )
 from ringfence.weak.annotations.boxes import read_boxes
-from ringfence.weak.annotations.csv_table import write_boxes_csv
 from ringfence.weak.annotations.from_masks import boxes_from_masks, slice_boxes_from_masks
 from ringfence.weak.annotations.grid import (
     place_boxes,
@@ -19,6 +18,7 @@ from ringfence.weak.annotations.grid import (
 from ringfence.weak.annotations.joining import left_out
 from ringfence.weak.annotations.scribbles import place_scribbles, place_volume_scribbles, read_scribbles
 from ringfence.weak.annotations.sizes import read_sizes
+from ringfence.weak.annotations.written import write_boxes_csv
 
 __all__ = [
     "BoxAnnotation",

@@ -10,11 +10,9 @@ from typing import Final
 from ringfence.documents import parse_json
 from ringfence.hints import listed
 from ringfence.weak.annotations.annotation import BoxAnnotation
-from ringfence.weak.annotations.coco import coco_boxes, is_coco
+from ringfence.weak.annotations.coco import coco_boxes
 from ringfence.weak.annotations.coordinates import Drawn, are_fractions, guess
-from ringfence.weak.annotations.csv_table import csv_table
 from ringfence.weak.annotations.interval import extent
-from ringfence.weak.annotations.json_table import json_table
 from ringfence.weak.annotations.parsing import (
     Fields,
     case_of,
@@ -25,9 +23,11 @@ from ringfence.weak.annotations.parsing import (
     slice_of,
     whole,
 )
-from ringfence.weak.annotations.problems import Problems
-from ringfence.weak.annotations.tables import Table, is_json, table_text
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
+from ringfence.weak.tables.csv_table import csv_table
+from ringfence.weak.tables.json_table import is_coco, json_table
+from ringfence.weak.tables.problems import Problems
+from ringfence.weak.tables.table import Table, is_json, table_text
 
 SLICES: Final = (("slice_low", "slice_high"), ("z_min", "z_max"))
 ROWS: Final = (("row_low", "row_high"), ("y_min", "y_max"))

@@ -20,17 +20,13 @@ from ringfence.weak.annotations.parsing import (
     label_named,
     number,
 )
-from ringfence.weak.annotations.problems import Problems
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
+from ringfence.weak.tables.json_table import identity
+from ringfence.weak.tables.problems import Problems
 
 PARTS: Final = ("images", "annotations", "categories")
 NAME: Final = re.compile(r"(?P<case>.+)[_/](?P<slice>[0-9]{1,9})(\.[A-Za-z][A-Za-z0-9]*)*")
 """CASE_SLICE.png or CASE/SLICE.png; folders before that do not matter."""
-
-
-def is_coco(content: Any) -> bool:
-    """Whether parsed JSON looks like COCO."""
-    return isinstance(content, dict) and ("images" in content or "annotations" in content)
 
 
 def coco_boxes(
@@ -103,9 +99,9 @@ def _annotation(
     check_present(("image_id", "category_id", "bbox"), fields)
     if fields.get("iscrowd"):
         raise ValueError("iscrowd is set: a box around many objects is not tight around one; remove it")
-    if (image := _key(fields["image_id"])) not in images:
+    if (image := identity(fields["image_id"])) not in images:
         raise ValueError(f"image_id {shown(fields['image_id'])} is not the id of any of the images")
-    if (category := _key(fields["category_id"])) not in categories:
+    if (category := identity(fields["category_id"])) not in categories:
         raise ValueError(f"category_id {shown(fields['category_id'])} is not the id of any of the categories")
     case, place = images[image]
     label = label_named(categories[category], prepared)
@@ -131,18 +127,11 @@ def _place(file_name: Any, prepared: PreparedSet) -> tuple[Case, int]:
     return case, checked_slice(int(match["slice"]), case)
 
 
-def _add(entries: dict[str, Any], identity: Any, value: Any) -> None:
-    key = _key(identity)
-    if key in entries:
-        raise ValueError(f"id {shown(identity)} is there more than once")
-    entries[key] = value
-
-
-def _key(identity: Any) -> str:
-    """An id that can be looked up, whatever JSON value it is: 1, 1.0 and "1" differ in type, not in meaning."""
-    if isinstance(identity, float) and identity.is_integer():
-        identity = int(identity)
-    return str(identity)
+def _add(entries: dict[str, Any], key: Any, value: Any) -> None:
+    name = identity(key)
+    if name in entries:
+        raise ValueError(f"id {shown(key)} is there more than once")
+    entries[name] = value
 
 
 def _object(one: Any) -> Fields:

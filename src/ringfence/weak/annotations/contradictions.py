@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ringfence.hints import one_line
 from ringfence.weak.annotations.annotation import BoxAnnotation, ScribblePoint, SizeAnnotation
 from ringfence.weak.annotations.parsing import place_name
-from ringfence.weak.annotations.problems import Problems
 from ringfence.weak.annotations.scribbles import class_name
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
+from ringfence.weak.tables.problems import Problems
 
 Labels: TypeAlias = tuple[Sequence[BoxAnnotation] | None, Sequence[SizeAnnotation], Sequence[ScribblePoint]]
 """Boxes (None where they are taken from masks), bounds on sizes, scribbles."""

@@ -14,10 +14,7 @@ from numpy.typing import NDArray
 from ringfence.documents import parse_json
 from ringfence.hints import shown
 from ringfence.weak.annotations.annotation import ScribblePoint
-from ringfence.weak.annotations.coco import is_coco
-from ringfence.weak.annotations.csv_table import csv_table
 from ringfence.weak.annotations.interval import AXES
-from ringfence.weak.annotations.json_table import json_table
 from ringfence.weak.annotations.parsing import (
     Fields,
     case_of,
@@ -27,9 +24,11 @@ from ringfence.weak.annotations.parsing import (
     place_name,
     slice_of,
 )
-from ringfence.weak.annotations.problems import Problems
-from ringfence.weak.annotations.tables import Table, is_json, table_text
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
+from ringfence.weak.tables.csv_table import csv_table
+from ringfence.weak.tables.json_table import is_coco, json_table
+from ringfence.weak.tables.problems import Problems
+from ringfence.weak.tables.table import Table, is_json, table_text
 
 BACKGROUND: Final = "background"
 NAMES: Final = ("case", "slice", "class")

@@ -46,7 +46,7 @@ def find_by_dataset_json(
         hint = (
             f"there is one in {inside[0]}: name that"
             if inside
-            else "write one, or describe your own layout (docs/prepare.md)"
+            else "write one, or put boxes.csv beside the images, or describe your own layout (docs/prepare.md)"
         )
         raise FileNotFoundError(f"{path} holds no {DATASET}; {hint}")
     facts = read_json(path / DATASET, MOST_BYTES)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from ringfence.weak.datasets.boxes_beside import boxes_beside
 from ringfence.weak.datasets.source import Source
 
 Spacing: TypeAlias = float | Literal["auto", "none"]
@@ -56,3 +58,8 @@ class Layout:
     size: tuple[int, int] | None = None
     spacing: Spacing = "auto"
     options: tuple[Option, ...] = ()
+
+    def source_at(self, path: Path, validation: Sequence[str] | None = None, **options: Any) -> Source:
+        """What ``find`` finds, with the table of boxes in this folder, if there is one."""
+        found = self.find(path, validation=validation, **options)
+        return found if found.boxes else replace(found, boxes=boxes_beside(path))

@@ -85,6 +85,7 @@ class Source:
         validation: the names of those that are not trained on.
         split: in words, where that choice comes from.
         problems: what is wrong with each case that is not whole.
+        boxes: the table of boxes that came with the images, if there is one.
     """
 
     kind: str
@@ -96,6 +97,7 @@ class Source:
     validation: frozenset[str]
     split: str
     problems: Mapping[str, str] = field(default_factory=dict)
+    boxes: Path | None = None
 
 
 def check_classes(labels: Mapping[int, str], label: Any, name: str) -> dict[int, str]:

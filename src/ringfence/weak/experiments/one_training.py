@@ -24,6 +24,7 @@ from ringfence.weak.networks.build import Tempered, build_network, check_network
 from ringfence.weak.prepared.prepared_set import MANIFEST, PreparedSet
 from ringfence.weak.ranks.world import World, from_all, is_first, met, ranks
 from ringfence.weak.tasks.boxes import box_task, prepared_of
+from ringfence.weak.tasks.drawn import boxes_file
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.accelerator import choose_accelerator
 from ringfence.weak.training.divergence import FILE as DIVERGED
@@ -149,7 +150,7 @@ def checked_network(settings: FitSettings, task: Task) -> nn.Module:
 
 def about_data(settings: BoxSettings, task: Task, prepared: PreparedSet) -> dict[str, str]:
     """The name of a prepared set, and checksums of its manifest and of the files of annotations."""
-    files: Mapping[str, Any] = {"manifest": prepared.path / MANIFEST, "boxes": settings.data.boxes}
+    files: Mapping[str, Any] = {"manifest": prepared.path / MANIFEST, "boxes": boxes_file(settings.data, prepared)}
     about = {"task": prepared.name} | {name: checksum(Path(file)) for name, file in files.items() if file}
     for name, constraint in task.constraints.items():
         for number, file in enumerate(constraint.files):

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ringfence.weak.annotations import left_out, read_boxes
 from ringfence.weak.experiments.presets import from_preset
 from ringfence.weak.experiments.settings import TrainSettings
 from ringfence.weak.planning.choice import Choice, Device
@@ -16,6 +15,7 @@ from ringfence.weak.planning.fingerprint import read_fingerprint
 from ringfence.weak.planning.plan import Plan, make_plan
 from ringfence.weak.planning.rounds import REFINE
 from ringfence.weak.tasks.boxes import checked_patch, prepared_of
+from ringfence.weak.tasks.drawn import drawn_boxes
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.training.accelerator import choose_accelerator, multiplies_bf16
 from ringfence.weak.training.methods import FullSupervision, method_named
@@ -39,15 +39,14 @@ def plan(data: BoxDataSettings | str | Path, device: str = "auto", precision: st
         data = BoxDataSettings(prepared=str(data))
     prepared = prepared_of(data)
     checked_patch(data.patch, prepared)
-    boxes = None
-    if data.boxes is not None:
-        boxes = read_boxes(data.boxes, prepared)
-        boxes = [*boxes, *left_out(boxes, data.gap)]
-    fingerprint = read_fingerprint(prepared, boxes, data.smallest_part)
+    drawn = drawn_boxes(data, prepared)
+    fingerprint = read_fingerprint(prepared, drawn.every if drawn else None, data.smallest_part)
     accelerator: Device = choose_accelerator(asked.device)
     given = [Choice("data.prepared", data.prepared, "the set")]
     if data.boxes is not None:
         given.append(Choice("data.boxes", data.boxes, "its boxes"))
+    elif drawn is not None:
+        given.append(Choice("data.boxes", None, f"those of {drawn.file.name}, which came with the set"))
     if data.folds is not None:
         given.append(Choice("data.folds", data.folds, "of the training cases, all of them but for one part"))
         given.append(Choice("data.fold", data.fold, "the part that is held out"))
@@ -55,7 +54,7 @@ def plan(data: BoxDataSettings | str | Path, device: str = "auto", precision: st
     made = make_plan(
         fingerprint,
         accelerator,
-        drawn=data.boxes is not None,
+        drawn=drawn is not None,
         bf16=bf16,
         patch=data.patch,
         volumes=data.volumes,

@@ -21,6 +21,7 @@ from ringfence.weak.datasets.layout import Spacing
 from ringfence.weak.datasets.source import Stamp, check_places
 from ringfence.weak.prepared.common_spacing import Grid, choose_grid, grid_of
 from ringfence.weak.prepared.needs import Needs, needs_of
+from ringfence.weak.prepared.own_boxes import keep_boxes
 from ringfence.weak.prepared.preparation import Preparation
 from ringfence.weak.prepared.prepared_set import MANIFEST, Case, PreparedSet
 from ringfence.weak.prepared.preprocessing import PERCENTILES, Preprocessing
@@ -84,7 +85,7 @@ def prepare(
         if name not in known:
             raise TypeError(f"the layout {layout.name} has no option '{name}'; {hint(name, known or ['none'])}")
     check_places(source, out)
-    found = layout.find(Path(source), validation=validation, **options)
+    found = layout.source_at(Path(source), validation=validation, **options)
     return prepare_source(
         found,
         out,
@@ -190,6 +191,7 @@ def _prepare(
         source.labels,
     )
     if crew.world.first:
+        prepared = replace(prepared, boxes=keep_boxes(source.boxes, preparing.path))
         prepared.write_manifest()
     return Preparation(prepared, tuple(sorted(failures)), kept, source.split)
 

@@ -6,6 +6,7 @@
     CASE.npz          image uint8 [slices, channels, height, width]; mask uint8 [slices, height, width] if it has
                       one, 0 for background and k for the k-th of the classes; not packed, so that slices and
                       patches can be read alone (older sets are packed)
+    boxes.csv         the table of boxes that lay beside the images, as it was; or boxes.json
 
 Nothing in it is pickled, so a set from elsewhere is safe to read; and a case is used only if its file is the one
 that the manifest describes.
@@ -32,6 +33,7 @@ from ringfence.weak.prepared import fields
 from ringfence.weak.prepared.arrays import Damaged, most_bytes, promised_bytes, read_arrays
 from ringfence.weak.prepared.case_file import CaseFile, find_arrays
 from ringfence.weak.prepared.frame import Frame
+from ringfence.weak.prepared.own_boxes import OwnBoxes
 from ringfence.weak.prepared.preprocessing import LARGEST, Preprocessing
 from ringfence.weak.prepared.summary import as_html, as_text, counted
 
@@ -101,6 +103,7 @@ class PreparedSet:
         classes: names of the foreground classes; the k-th is k in the prepared masks.
         cases: all of them.
         labels: the classes' values in the source's masks, in the same order; default: 1, 2, ...
+        boxes: the table of boxes that came with it, if there is one.
     """
 
     path: Path
@@ -110,6 +113,7 @@ class PreparedSet:
     classes: tuple[str, ...]
     cases: tuple[Case, ...]
     labels: tuple[int, ...] = ()
+    boxes: OwnBoxes | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", checked_labels(self.labels, self.classes))
@@ -178,6 +182,7 @@ class PreparedSet:
             "channels": self.channels,
             "classes": self.classes,
             "labels": self.labels,
+            **({"boxes": self.boxes.to_facts()} if self.boxes else {}),
             "cases": [_facts(case) for case in self.cases],
         }
         write_text(self.path / MANIFEST, json.dumps(facts, indent=1) + "\n")
@@ -190,6 +195,7 @@ class PreparedSet:
             ("train", counted(case.shape[0] for case in self.of("train"))),
             ("validation", counted(case.shape[0] for case in self.of("validation")) + words),
             ("masks", f"{masked} with, {len(self.cases) - masked} without"),
+            *([("boxes", f"from {self.boxes.file}")] if self.boxes else []),
             ("size", "{} × {}".format(*self.size) + self._pixels),
             ("channels", ", ".join(self.channels)),
             ("classes", ", ".join(self.classes)),
@@ -234,6 +240,7 @@ def read_prepared(path: str | Path) -> PreparedSet:
             fields.texts(facts, "classes", MOST_CLASSES),
             tuple(_case(one, number, preprocessing) for number, one in enumerate(fields.items(facts, "cases"))),
             tuple(fields.items(facts, "labels")) if "labels" in facts else (),
+            OwnBoxes.from_facts(facts["boxes"]) if "boxes" in facts else None,
         )
         _check_split(prepared)
     except ValueError as error:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ringfence.options import inside
-from ringfence.weak.annotations import BoxAnnotation, left_out, read_boxes
+from ringfence.weak.annotations import BoxAnnotation
 from ringfence.weak.annotations.parsing import place_name
 from ringfence.weak.annotations.tightening import tightened
 from ringfence.weak.constraints.constraint import TaskFacts
@@ -18,6 +18,7 @@ from ringfence.weak.constraints.registry import make_constraints
 from ringfence.weak.constraints.strips import Strips
 from ringfence.weak.prepared.folds import with_fold
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet, read_prepared
+from ringfence.weak.tasks.drawn import DrawnBoxes, drawn_boxes
 from ringfence.weak.tasks.labels import check_labels, lonely_classes
 from ringfence.weak.tasks.residence import streams
 from ringfence.weak.tasks.samples import Patch, Reader
@@ -59,10 +60,8 @@ def box_task(
     for name, one in make_constraints(asked).items():
         with inside(f"constraints.{name}: "):
             constraints[name] = one.ready(facts)
-    boxes = None if data.boxes is None else read_boxes(data.boxes, prepared)
-    between = left_out(boxes or (), data.gap)
-    if boxes is not None:
-        boxes = [*boxes, *between]
+    drawn = drawn_boxes(data, prepared)
+    boxes, between = (drawn.every, drawn.between) if drawn else (None, [])
     odd = check_labels(boxes, constraints.values(), prepared, tight=data.margin == 0, tighten=data.tighten)
     boxes = None if boxes is None else tightened(boxes, data.tighten)
     judges = prepared.of("validation") or cases
@@ -76,7 +75,8 @@ def box_task(
     add_yardsticks(train.targets if isinstance(train, StreamedRows) else train, known, constraints.values())
     if judges is cases:  # Dice on images trained on would be no Dice
         known["case"] = torch.where(known["case"] < 0, known["case"], -1 - known["case"])
-    _check_boxes(train, data, prepared, strips=any(isinstance(one, Strips) for one in constraints.values()))
+    strips = any(isinstance(one, Strips) for one in constraints.values())
+    _check_boxes(train, data.margin, prepared, drawn, strips=strips)
     return Task(
         train,
         validation,
@@ -122,7 +122,7 @@ def checked_patch(patch: list[int] | None, prepared: PreparedSet) -> Patch | Non
 
 
 def _check_boxes(
-    train: Mapping[str, Tensor], data: BoxDataSettings, prepared: PreparedSet, *, strips: bool
+    train: Mapping[str, Tensor], margin: int, prepared: PreparedSet, drawn: DrawnBoxes | None, *, strips: bool
 ) -> None:
     """Refuse a set in which a class has no box at all, or in which no strip is left."""
     sides = train["box"][..., 1] - train["box"][..., 0]
@@ -135,12 +135,12 @@ def _check_boxes(
         )
     if strips and not bool((there[..., None] & train["whole"]).any()):
         raise ValueError(
-            f"{data.boxes}: its boxes are in 3-D, and need not touch the object in every slice: there is no strip "
-            "that must meet it. Train on volumes, as plans do by themselves (or give data.patch SLICES ROWS "
-            "COLUMNS), or give boxes in slices"
+            f"{drawn.file if drawn else prepared.path}: its boxes are in 3-D, and need not touch the object in "
+            "every slice: there is no strip that must meet it. Train on volumes, as plans do by themselves (or "
+            "give data.patch SLICES ROWS COLUMNS), or give boxes in slices"
         )
     if strips and not bool(((sides - 2 * train["margin"][:, None, None] > 0) & train["whole"]).any()):
-        raise ValueError(f"data.margin {data.margin} leaves no strip across any box: make it smaller")
+        raise ValueError(f"data.margin {margin} leaves no strip across any box: make it smaller")
 
 
 def _remarks(between: Sequence[BoxAnnotation], cases: Sequence[Case], gap: int) -> tuple[str, ...]:

@@ -12,12 +12,12 @@ from ringfence.weak.annotations import BoxAnnotation
 from ringfence.weak.annotations.contradictions import check_agreement
 from ringfence.weak.annotations.coverage import in_one_case_alone
 from ringfence.weak.annotations.mirrored import look_for_mirrored
-from ringfence.weak.annotations.problems import Problems
 from ringfence.weak.annotations.tightening import tightened
 from ringfence.weak.constraints.constraint import Constraint
 from ringfence.weak.constraints.scribbles import Scribbles
 from ringfence.weak.constraints.size import Size
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
+from ringfence.weak.tables.problems import Problems
 
 
 def check_labels(

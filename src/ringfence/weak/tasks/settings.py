@@ -15,7 +15,11 @@ class BoxDataSettings:
     """The images and their boxes."""
 
     prepared: str = option("", "the folder that `ringfence prepare` wrote; default: none, and it is needed")
-    boxes: str | None = option(None, "a file of boxes (CSV, JSON, COCO); default: taken from the masks")
+    boxes: str | None = option(
+        None,
+        "a file of boxes (CSV, JSON, COCO), or the word masks: those around the masks; default: the boxes.csv or "
+        "boxes.json that came with the set, else masks",
+    )
     margin: int = option(
         0, "pixels by which boxes may be too wide on every side; those taken from masks are made so much wider"
     )
@@ -55,11 +59,6 @@ class BoxDataSettings:
             whole_number("margin", self.margin, 0)
             if not 0.0 <= fraction("tighten", self.tighten) < 0.5:
                 raise ValueError(f"tighten is below 0.5, or nothing would be left of a box; got {self.tighten}")
-            if self.tighten and self.boxes is None:
-                raise ValueError(
-                    f"tighten is {self.tighten}, and there is no file of boxes (data.boxes): those around masks "
-                    "are tight"
-                )
             whole_number("smallest_part", self.smallest_part)
             whole_number("gap", self.gap, 0)
             whole_number("workers", self.workers, 0)

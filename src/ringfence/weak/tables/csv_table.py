@@ -5,20 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from ringfence.files import write_text
-from ringfence.hints import from_spreadsheet, listed, shown, spreadsheet
-from ringfence.weak.annotations.annotation import BoxAnnotation
-from ringfence.weak.annotations.problems import Problems
-from ringfence.weak.annotations.tables import Row, Table
-from ringfence.weak.prepared.prepared_set import PreparedSet
+from ringfence.hints import from_spreadsheet, listed, shown
+from ringfence.weak.tables.problems import Problems
+from ringfence.weak.tables.table import Row, Table
 
 BETWEEN: Final = (",", ";", "\t")
-HEADER: Final = ("case", "slice", "class", "row_low", "row_high", "column_low", "column_high")
-IN_3D: Final = ("case", "slice", "slice_low", "slice_high", *HEADER[2:])
 
 
 def csv_table(path: Path, text: str) -> Table:
@@ -45,29 +39,6 @@ def csv_table(path: Path, text: str) -> Table:
             break
     problems.check()
     return Table(header, rows)
-
-
-def write_boxes_csv(path: str | Path, boxes: Sequence[BoxAnnotation], prepared: PreparedSet) -> None:
-    """Write boxes so that they can be edited and read back; a file that is there already is not touched.
-
-    Names that a spreadsheet would compute get an apostrophe before them, which reading takes away.
-    """
-    path = Path(path)
-    if path.exists():
-        raise FileExistsError(f"{path} exists already, perhaps with boxes edited by hand: name another file")
-    header = IN_3D if any(box.slice is None for box in boxes) else HEADER
-    text = io.StringIO()
-    writer = csv.DictWriter(text, header, lineterminator="\n")
-    quoting = csv.DictWriter(text, header, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    writer.writeheader()
-    for box in boxes:
-        names = {"case": spreadsheet(box.case), "class": spreadsheet(prepared.classes[box.label - 1])}
-        fields: dict[str, str | int | None] = {**names, "slice": box.slice}
-        for axis, low, high in zip(("column", "row", "slice"), reversed(box.low), reversed(box.high), strict=False):
-            fields |= {f"{axis}_low": low, f"{axis}_high": high}
-        # a bare \r would end the line for whoever reads it
-        (quoting if "\r" in "".join(names.values()) else writer).writerow(fields)
-    write_text(path, text.getvalue())
 
 
 def _lines(path: Path, text: str) -> list[tuple[int, list[str]]]:

@@ -1,0 +1,146 @@
+"""Images and a table of boxes, without dataset.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from downloads import names, nnunet, touch
+
+from ringfence.weak.datasets import LAYOUTS, find_folder
+from ringfence.weak.datasets.boxes_beside import classes_in
+
+HEADER = "case,slice,class,row_low,row_high,column_low,column_high\n"
+
+
+def table(folder: Path, *classes: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "boxes.csv"
+    file.write_text(HEADER + "".join(f"a,0,{name},1,2,1,2\n" for name in classes))
+    return file
+
+
+@pytest.mark.parametrize("inner", ["", "images"])
+def test_a_file_is_a_case(tmp_path: Path, inner: str) -> None:
+    folder = tmp_path / "mine"
+    touch(*(folder / inner / name for name in ("b.nii.gz", "a.mha", "c_2019.nii", "notes.txt", ".hidden.nii")))
+    boxes = table(folder, "liver", "aorta", "liver")
+    source = find_folder(folder)
+    assert (source.kind, source.name, source.channels) == ("images", "mine", ("image",))
+    assert names(source) == ["a", "b", "c_2019"]
+    assert (source.classes, source.labels) == (("aorta", "liver"), (1, 2))
+    assert (source.boxes, source.validation, source.problems) == (boxes, frozenset(), {})
+    assert all(case.mask is None for case in source.cases)
+
+
+def test_channels_are_numbered(tmp_path: Path) -> None:
+    table(tmp_path, "x")
+    touch(*(tmp_path / f"{case}_{channel:04}.nii.gz" for case in "ab" for channel in (0, 1)))
+    source = find_folder(tmp_path)
+    assert (names(source), source.channels) == (["a", "b"], ("channel 0", "channel 1"))
+    assert [file.path.name for file in source.cases[0].images] == ["a_0000.nii.gz", "a_0001.nii.gz"]
+    (tmp_path / "b_0001.nii.gz").unlink()
+    source = find_folder(tmp_path)
+    assert names(source) == ["a"]
+    assert source.problems == {"b": f"it has 1 of 2 channels in {tmp_path}"}
+    (tmp_path / "a_0001.nii.gz").rename(tmp_path / "a_0002.nii.gz")
+    with pytest.raises(ValueError, match="channels should be numbered 0000, 0001, ...; they are 0000, 0002"):
+        find_folder(tmp_path)
+
+
+def test_years_are_no_channels(tmp_path: Path) -> None:
+    table(tmp_path, "x")
+    touch(*(tmp_path / f"scan_{year}.nii.gz" for year in (2019, 2020)))
+    source = find_folder(tmp_path)
+    assert (names(source), source.channels) == (["scan_2019", "scan_2020"], ("image",))
+
+
+def test_masks_of_some(tmp_path: Path) -> None:
+    table(tmp_path, "x")
+    touch(*(tmp_path / f"{name}.nii.gz" for name in "abc"), *(tmp_path / f"masks/{name}.nii.gz" for name in "bcd"))
+    source = find_folder(tmp_path)
+    assert {case.name for case in source.cases if case.mask} == {"b", "c"}
+    assert (source.validation, source.labels) == ({"c"}, (1,))
+    assert source.problems == {"d": f"{tmp_path} has no image for {tmp_path / 'masks' / 'd.nii.gz'}"}
+    assert find_folder(tmp_path, validation=["b"]).validation == {"b"}
+    table(tmp_path, "x", "y")
+    with pytest.raises(ValueError, match=r"nothing says which of its labels is x, y: write a dataset.json"):
+        find_folder(tmp_path)
+
+
+def test_classes_that_are_numbers_are_the_labels(tmp_path: Path) -> None:
+    touch(tmp_path / "a.nii.gz", tmp_path / "masks/a.nii.gz")
+    table(tmp_path, "10", "2")
+    source = find_folder(tmp_path)
+    assert (source.classes, source.labels) == (("2", "10"), (2, 10))
+    for wrong, message in (("0", "class 0 is the background"), ("300", "between 0 and 255"), ("02", "two classes")):
+        table(tmp_path, "2", wrong)
+        with pytest.raises(ValueError, match=message):
+            find_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ([{"class": "b"}, {"Class": "a"}], ("a", "b")),
+        ({"boxes": [{"class": 2}, {"class": 1}]}, ("1", "2")),
+        (
+            {
+                "images": [],
+                "categories": [{"id": 1, "name": "a"}, {"id": 2.0, "name": "b"}, {"id": "3", "name": "c"}],
+                "annotations": [{"category_id": 2}, {"category_id": 3}],
+            },
+            ("b", "c"),
+        ),
+    ],
+)
+def test_json_and_coco_name_classes(tmp_path: Path, content: object, expected: tuple[str, ...]) -> None:
+    file = tmp_path / "boxes.json"
+    file.write_text(json.dumps(content))
+    assert classes_in(file) == expected
+    touch(tmp_path / "a.nii.gz")
+    assert find_folder(tmp_path).classes == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (HEADER, "holds no box at all"),
+        (HEADER + "a,0,,1,2,1,2\n", "a box has no class"),
+        ("case,slice\na,0\n", "line 2: there is no class"),
+        ('[{"slice": 0}]', r"boxes\[0\]: there is no class"),
+        ('{"images": [], "annotations": [1], "categories": []}', "a COCO file has lists of images"),
+        ('{"images": [], "annotations": []}', "a COCO file has lists of images"),
+        ("", "is empty; it should hold boxes"),
+    ],
+)
+def test_a_table_without_classes(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "boxes.csv").write_text(content)
+    touch(tmp_path / "a.nii.gz")
+    with pytest.raises(ValueError, match=message):
+        find_folder(tmp_path)
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    table(tmp_path, "x")
+    with pytest.raises(FileNotFoundError, match="holds no image: .nii, .nii.gz, .mha and .mhd are read"):
+        find_folder(tmp_path)
+    touch(tmp_path / "a.nii.gz")
+    with pytest.raises(FileNotFoundError, match="fold 1: there is no splits_final.json"):
+        find_folder(tmp_path, fold=1)
+    touch(tmp_path / "a.nii")
+    with pytest.raises(ValueError, match=r"holds both a.nii and a.nii.gz: remove one of them"):
+        find_folder(tmp_path)
+    (tmp_path / "boxes.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"holds both boxes.csv and boxes.json: remove one of them"):
+        find_folder(tmp_path)
+
+
+def test_every_layout_takes_the_table_beside_it(tmp_path: Path) -> None:
+    folder = nnunet(tmp_path / "nnunet")
+    assert LAYOUTS["folder"].source_at(folder).boxes is None
+    boxes = table(folder, "PZ")
+    for layout in ("folder", "nnunet"):
+        source = LAYOUTS[layout].source_at(folder)
+        assert (source.kind, source.boxes, source.classes) == ("nnU-Net", boxes, ("PZ", "TZ"))
