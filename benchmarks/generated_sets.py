@@ -194,7 +194,13 @@ def main() -> None:
 
 
 def write_set(
-    name: str, folder: Path, seed: int = 0, masks: bool = False, jitter: float = 0.0, loose: float = 0.0
+    name: str,
+    folder: Path,
+    seed: int = 0,
+    masks: bool = False,
+    jitter: float = 0.0,
+    loose: float = 0.0,
+    tests: int = TEST,
 ) -> None:
     """Write the set of this name; see the options."""
     kind = KINDS[name]
@@ -203,9 +209,8 @@ def write_set(
         one = kind if kind.zoom[0] == kind.zoom[1] else zoomed(kind, random.uniform(*kind.zoom))
         return (*scene(one, random), one.spacing)
 
-    write_folder(
-        folder, draw, kind.classes, kind.cases, [seed, list(KINDS).index(name)], masks, jitter, loose, hand=seed
-    )
+    seeds = [seed, list(KINDS).index(name)]
+    write_folder(folder, draw, kind.classes, kind.cases, seeds, masks, jitter, loose, tests)
 
 
 def write_folder(
@@ -217,14 +222,14 @@ def write_folder(
     masks: bool = False,
     jitter: float = 0.0,
     loose: float = 0.0,
-    hand: int = 0,
+    tests: int = TEST,
 ) -> None:
     """Write a set of cases that ``draw`` makes: so many of them for training."""
-    random, drawer = np.random.default_rng(seed), np.random.default_rng(hand)
+    random, hand = np.random.default_rng(seed), np.random.default_rng(seed[0])
     count = cases + VALIDATION
     rows = []
     channels = 0
-    for number in range(count + TEST):
+    for number in range(count + tests):
         part, case = ("Tr", f"case_{number:03}") if number < count else ("Ts", f"test_{number - count:03}")
         labels, image, spacing = draw(random)
         channels = len(image)
@@ -233,7 +238,7 @@ def write_folder(
         if masks or number >= cases:
             write(folder / f"labels{part}" / f"{case}.nii.gz", labels, spacing)
         if part == "Tr":
-            rows += [(case, *row) for row in boxes(labels, classes, drawer, jitter, loose)]
+            rows += [(case, *row) for row in boxes(labels, classes, hand, jitter, loose)]
     facts = {
         "channel_names": {str(one): f"channel {one}" for one in range(channels)},
         "labels": {"background": 0} | {f"class {one}": one for one in range(1, 1 + classes)},

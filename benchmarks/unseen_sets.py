@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from generated_sets import write_folder
+from generated_sets import TEST, Drawn, write_folder
 
 Shape: TypeAlias = tuple[int, int, int]
 Scene: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.floating[Any]]]
@@ -184,20 +184,27 @@ def main() -> None:
     options = parser.parse_args()
     if options.folder.exists():
         parser.error(f"{options.folder} is there already: name a new folder")
-    kind = UNSEEN[options.kind]
-    seed = [options.seed, 100 + list(UNSEEN).index(options.kind)]
-    write_folder(
-        options.folder,
-        lambda random: (*drawn(kind, random), kind.spacing),
-        kind.classes,
-        kind.cases,
-        seed,
-        options.masks,
-        options.jitter,
-        options.loose,
-        options.seed,
-    )
-    print(f"{options.folder}: {kind.about}")
+    write_set(options.kind, options.folder, options.seed, options.masks, options.jitter, options.loose)
+    print(f"{options.folder}: {UNSEEN[options.kind].about}")
+
+
+def write_set(
+    name: str,
+    folder: Path,
+    seed: int = 0,
+    masks: bool = False,
+    jitter: float = 0.0,
+    loose: float = 0.0,
+    tests: int = TEST,
+) -> None:
+    """Write the set of this name; see the options."""
+    kind = UNSEEN[name]
+
+    def draw(random: np.random.Generator) -> Drawn:
+        return (*drawn(kind, random), kind.spacing)
+
+    seeds = [seed, 100 + list(UNSEEN).index(name)]
+    write_folder(folder, draw, kind.classes, kind.cases, seeds, masks, jitter, loose, tests)
 
 
 def drawn(kind: Unseen, random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int16]]:

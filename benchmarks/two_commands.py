@@ -1,0 +1,148 @@
+"""As a new user would: a folder with images and boxes.csv, two commands, and a model for images it has not seen.
+
+    python benchmarks/two_commands.py hearts beans --workers 2 --out results/plan/two-commands
+
+Sets are those of `generated_sets.py` and `unseen_sets.py`. The folder holds nothing but images and boxes, no mask and
+no dataset.json, and no option is given. `ringfence prepare folder`, `ringfence train`, `ringfence predict` and
+`ringfence evaluate` are run as they are; Dice is that of test cases, which are in neither folder. Beside it is the
+same with masks: all of them in nnU-Net's layout, and `--method full_supervision`. Both train on all cases.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import generated_sets
+import unseen_sets
+from records import origin
+from ringfence.environment import commit, environment
+
+KINDS = {**{name: kind.about for name, kind in generated_sets.KINDS.items()}}
+KINDS |= {name: kind.about for name, kind in unseen_sets.UNSEEN.items()}
+TESTS = 8
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training: of a kind of set, from boxes or from masks."""
+
+    kind: str
+    masks: bool
+    seed: int
+
+
+def main() -> None:
+    """Train, and write OUT.json and OUT.md after each training."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="+", choices=KINDS, metavar="KIND")
+    parser.add_argument("--seed", type=int, default=0, help="of the sets")
+    parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    jobs = [Job(kind, masks, options.seed) for kind in options.kinds for masks in (False, True)]
+    record: dict[str, Any] = {
+        "command": f"python benchmarks/two_commands.py {' '.join(options.kinds)} --seed {options.seed} "
+        f"--workers {options.workers}",
+        "seed": options.seed,
+        "environment": environment() | {"commit": commit()},
+        "trainings": [],
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(options.workers) as pool:
+        for found in pool.map(lambda job: done(job, options.workers), jobs):
+            print(json.dumps(found), flush=True)
+            record["trainings"].append(found)
+            options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
+
+
+def done(job: Job, workers: int) -> dict[str, Any]:
+    """Make the set, run the commands, and read what `evaluate` wrote."""
+    threads = {"OMP_NUM_THREADS": "1"} if workers > 1 else {}  # threads that wait for each other spin
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make(job, folder)
+        own = ["--method", "full_supervision"] if job.masks else []
+        seconds = {}
+        for command in (
+            ["prepare", "folder", "mine", "prepared/mine"],
+            ["train", "--data.prepared", "prepared/mine", "--out", "runs/mine", *own],
+            ["predict", "runs/mine/model.safetensors", "tests", "masks"],
+            ["evaluate", "masks", "truth"],
+        ):
+            began = time.monotonic()
+            subprocess.run(
+                [sys.executable, "-m", "ringfence", *command],
+                cwd=folder,
+                check=True,
+                env={**os.environ, **threads},
+                stdout=subprocess.DEVNULL,
+            )
+            seconds[command[0]] = round(time.monotonic() - began, 1)
+        rows = list(csv.DictReader((folder / "masks" / "evaluation.csv").open(encoding="utf-8")))
+        result = json.loads((folder / "runs/mine/result.json").read_text(encoding="utf-8"))
+    each = {label: _dice(row for row in rows if row["label"] == label) for label in {row["label"] for row in rows}}
+    return {
+        "set": job.kind,
+        "from": "masks" if job.masks else "boxes",
+        "dice": statistics.mean(each.values()),
+        "dice_of_classes": dict(sorted(each.items())),
+        "cases": len({row["case"] for row in rows}),
+        "round": result.get("round"),
+        "seconds": seconds,
+    }
+
+
+def make(job: Job, folder: Path) -> None:
+    """``mine`` to train on, ``tests`` to find objects in, ``truth`` to compare with."""
+    made = folder / "made"
+    sets: Any = generated_sets if job.kind in generated_sets.KINDS else unseen_sets
+    sets.write_set(job.kind, made, job.seed, masks=True, tests=TESTS)
+    mine = folder / "mine"
+    mine.mkdir()
+    if job.masks:
+        names = sorted(file.name.removesuffix(".nii.gz") for file in (made / "labelsTr").iterdir())
+        (mine / "splits_final.json").write_text(json.dumps([{"train": names, "val": []}]))
+        for part in ("imagesTr", "labelsTr", "dataset.json"):
+            shutil.move(made / part, mine / part)
+    else:
+        shutil.move(made / "imagesTr", mine / "images")
+        shutil.move(made / "boxes.csv", mine / "boxes.csv")
+    shutil.move(made / "imagesTs", folder / "tests")
+    shutil.move(made / "labelsTs", folder / "truth")
+
+
+def _dice(rows: Iterable[dict[str, str]]) -> float:
+    return statistics.mean(float(row["dice"]) for row in rows)
+
+
+def as_markdown(record: dict[str, Any]) -> str:
+    """A row for each set."""
+    found = {(one["set"], one["from"]): one for one in record["trainings"]}
+    lines = ["| set | what | boxes | masks | boxes over masks | minutes |", "|---|---|---|---|---|---|"]
+    for kind in dict.fromkeys(one["set"] for one in record["trainings"]):
+        boxes, masks = (found.get((kind, source)) for source in ("boxes", "masks"))
+        ratio = f"{boxes['dice'] / masks['dice']:.3f}" if boxes and masks else "–"
+        minutes = f"{(boxes['seconds']['prepare'] + boxes['seconds']['train']) / 60:.0f}" if boxes else "–"
+        cells = [f"{one['dice']:.3f}" if one else "–" for one in (boxes, masks)]
+        lines.append(f"| `{kind}` | {KINDS[kind]} | {cells[0]} | {cells[1]} | {ratio} | {minutes} |")
+    lines += ["", f"Dice of {TESTS} test cases, mean over classes and cases. {origin(record)}"]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
