@@ -2,10 +2,10 @@
 
     python benchmarks/two_commands.py hearts beans --workers 2 --out results/plan/two-commands
 
-Sets are those of `generated_sets.py` and `unseen_sets.py`. The folder holds nothing but images and boxes, no mask and
-no dataset.json, and no option is given. `ringfence prepare folder`, `ringfence train`, `ringfence predict` and
-`ringfence evaluate` are run as they are; Dice is that of test cases, which are in neither folder. Beside it is the
-same with masks: all of them in nnU-Net's layout, and `--method full_supervision`. Both train on all cases.
+Sets are those of `generated_sets.py` and `unseen_sets.py`. The folder holds nothing but images and boxes: neither a
+mask nor dataset.json, and no option is given. The commands are run as they are: `prepare folder`, `train`,
+`predict` and `evaluate`. Dice is that of test cases, which are in neither folder. Beside it is the same with masks:
+all of them in nnU-Net's layout, and `--method full_supervision`. Both train on all cases.
 """
 
 from __future__ import annotations
