@@ -19,6 +19,7 @@ from ringfence.weak.constraints.strips import Strips
 from ringfence.weak.prepared.folds import with_fold
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet, read_prepared
 from ringfence.weak.tasks.drawn import DrawnBoxes, drawn_boxes
+from ringfence.weak.tasks.judged import judged_cases
 from ringfence.weak.tasks.labels import check_labels, lonely_classes
 from ringfence.weak.tasks.residence import streams
 from ringfence.weak.tasks.samples import Patch, Reader
@@ -35,7 +36,7 @@ def box_task(
 ) -> Task:
     """Read a prepared set, with what the constraints need of it: into memory if it fits, see ``data.streamed``.
 
-    Without a case for validation, constraints are counted on the training images: somebody may have no mask at all.
+    Without a case for validation, constraints are counted on some of the training images: see ``judged_cases``.
 
     Args:
         data: which set, and where its boxes come from.
@@ -64,7 +65,7 @@ def box_task(
     boxes, between = (drawn.every, drawn.between) if drawn else (None, [])
     odd = check_labels(boxes, constraints.values(), prepared, tight=data.margin == 0, tighten=data.tighten)
     boxes = None if boxes is None else tightened(boxes, data.tighten)
-    judges = prepared.of("validation") or cases
+    judges = judged_cases(prepared)
     total = len(cases) + len(judges)
     reader = Reader(prepared, constraints, boxes, data.margin, data.smallest_part, lambda: each(total), streamed)
     if patch is None:
@@ -73,7 +74,7 @@ def box_task(
         train, validation = reader.volumes(cases, patch), reader.tiles(judges, patch)
     known = validation.targets if isinstance(validation, StreamedRows) else validation
     add_yardsticks(train.targets if isinstance(train, StreamedRows) else train, known, constraints.values())
-    if judges is cases:  # Dice on images trained on would be no Dice
+    if not prepared.of("validation"):  # Dice on images trained on would be no Dice
         known["case"] = torch.where(known["case"] < 0, known["case"], -1 - known["case"])
     strips = any(isinstance(one, Strips) for one in constraints.values())
     _check_boxes(train, data.margin, prepared, drawn, strips=strips)

@@ -9,6 +9,7 @@ from typing import Final
 from ringfence import memory
 from ringfence.weak.prepared.prepared_set import PreparedSet
 from ringfence.weak.ranks.world import world_of_environment
+from ringfence.weak.tasks.judged import judged_cases
 from ringfence.weak.tasks.tiles import tile_starts
 
 FRACTION: Final = 0.5
@@ -46,7 +47,7 @@ def resident_bytes(prepared: PreparedSet, patch: tuple[int, int, int] | None = N
     Volumes to cut patches from are filled up to the largest, those to judge by are in tiles that overlap.
     """
     planes = len(prepared.channels) + len(prepared.classes)
-    cases, judges = prepared.of("train"), prepared.of("validation") or prepared.of("train")
+    cases, judges = prepared.of("train"), judged_cases(prepared)
     if patch is None:
         return planes * math.prod(prepared.size) * sum(case.shape[0] for case in (*cases, *judges))
     spaces = [(case.shape[0], *prepared.size) for case in (*cases, *judges)]
