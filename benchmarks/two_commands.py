@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    jobs = [Job(kind, masks, options.seed) for kind in options.kinds for masks in (False, True)]
+    jobs = [Job(kind, masks, options.seed) for masks in (False, True) for kind in options.kinds]
     record: dict[str, Any] = {
         "command": f"python benchmarks/two_commands.py {' '.join(options.kinds)} --seed {options.seed} "
         f"--workers {options.workers}",
@@ -63,7 +63,8 @@ def main() -> None:
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.workers) as pool:
-        for found in pool.map(lambda job: done(job, options.workers), jobs):
+        for future in as_completed([pool.submit(done, job, options.workers) for job in jobs]):
+            found = future.result()
             print(json.dumps(found), flush=True)
             record["trainings"].append(found)
             options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -134,7 +135,7 @@ def as_markdown(record: dict[str, Any]) -> str:
     """A row for each set."""
     found = {(one["set"], one["from"]): one for one in record["trainings"]}
     lines = ["| set | what | boxes | masks | boxes over masks | minutes |", "|---|---|---|---|---|---|"]
-    for kind in dict.fromkeys(one["set"] for one in record["trainings"]):
+    for kind in (kind for kind in KINDS if (kind, "boxes") in found or (kind, "masks") in found):
         boxes, masks = (found.get((kind, source)) for source in ("boxes", "masks"))
         ratio = f"{boxes['dice'] / masks['dice']:.3f}" if boxes and masks else "–"
         minutes = f"{(boxes['seconds']['prepare'] + boxes['seconds']['train']) / 60:.0f}" if boxes else "–"
