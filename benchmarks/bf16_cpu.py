@@ -74,7 +74,7 @@ def main() -> None:
 
 def seconds(path: Path, precision: str, steps: int) -> float:
     """A step's, of the plan for this set."""
-    data = weak.BoxDataSettings(prepared=str(path))
+    data = weak.BoxDataSettings(prepared=str(path), boxes="masks")
     settings = weak.planned(weak.plan(data, "cpu"), {"training.epochs": 1})
     task, clock = box_task(settings.data, settings.constraints), Clock()
     module = make_module(settings, task, settings.method, seed=0)

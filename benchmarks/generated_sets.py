@@ -25,7 +25,7 @@ from scipy import ndimage
 TRAIN, VALIDATION, TEST = 16, 4, 4
 """Cases of each set, unless it says otherwise."""
 
-Drawn: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int16], tuple[float, float, float]]
+Scene: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int16], tuple[float, float, float]]
 """A case: labels, image, and spacing."""
 
 
@@ -205,7 +205,7 @@ def write_set(
     """Write the set of this name; see the options."""
     kind = KINDS[name]
 
-    def draw(random: np.random.Generator) -> Drawn:
+    def draw(random: np.random.Generator) -> Scene:
         one = kind if kind.zoom[0] == kind.zoom[1] else zoomed(kind, random.uniform(*kind.zoom))
         return (*scene(one, random), one.spacing)
 
@@ -215,7 +215,7 @@ def write_set(
 
 def write_folder(
     folder: Path,
-    draw: Callable[[np.random.Generator], Drawn],
+    draw: Callable[[np.random.Generator], Scene],
     classes: int,
     cases: int,
     seed: list[int],

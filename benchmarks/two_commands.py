@@ -31,8 +31,7 @@ import unseen_sets
 from records import origin
 from ringfence.environment import commit, environment
 
-KINDS = {**{name: kind.about for name, kind in generated_sets.KINDS.items()}}
-KINDS |= {name: kind.about for name, kind in unseen_sets.UNSEEN.items()}
+KINDS = {name: kind.about for name, kind in (*generated_sets.KINDS.items(), *unseen_sets.UNSEEN.items())}
 TESTS = 8
 
 
@@ -94,7 +93,7 @@ def done(job: Job, workers: int) -> dict[str, Any]:
                 stdout=subprocess.DEVNULL,
             )
             seconds[command[0]] = round(time.monotonic() - began, 1)
-        rows = list(csv.DictReader((folder / "masks" / "evaluation.csv").open(encoding="utf-8")))
+        rows = list(csv.DictReader((folder / "masks/evaluation.csv").read_text(encoding="utf-8").splitlines()))
         result = json.loads((folder / "runs/mine/result.json").read_text(encoding="utf-8"))
     each = {label: _dice(row for row in rows if row["label"] == label) for label in {row["label"] for row in rows}}
     return {

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from generated_sets import TEST, Drawn, write_folder
+from generated_sets import TEST, Scene, write_folder
 
 Shape: TypeAlias = tuple[int, int, int]
-Scene: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.floating[Any]]]
+Clean: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.floating[Any]]]
 """Labels ``[slices, rows, columns]`` and clean channels ``[channels, ...]``, in units of the noise."""
 
 
@@ -42,11 +42,11 @@ class Unseen:
     shape: Shape
     spacing: tuple[float, float, float]
     classes: int
-    make: Callable[[Shape, np.random.Generator], Scene]
+    make: Callable[[Shape, np.random.Generator], Clean]
     cases: int = 20
 
 
-def hearts(shape: Shape, random: np.random.Generator) -> Scene:
+def hearts(shape: Shape, random: np.random.Generator) -> Clean:
     """A wall (2) around a chamber (1), and beside it a crescent (3) that is as bright as the chamber."""
     depth, height, width = shape
     labels = np.zeros(shape, np.uint8)
@@ -66,7 +66,7 @@ def hearts(shape: Shape, random: np.random.Generator) -> Scene:
     return labels, clean[None]
 
 
-def livers(shape: Shape, random: np.random.Generator) -> Scene:
+def livers(shape: Shape, random: np.random.Generator) -> Clean:
     """A large organ (1) with darker lesions in it (2), beside others that are nearly as bright."""
     depth, height, width = shape
     labels = np.zeros(shape, np.uint8)
@@ -85,7 +85,7 @@ def livers(shape: Shape, random: np.random.Generator) -> Scene:
     return labels, (levels[labels] + _lookalikes(shape, random, labels, 4, (10.0, 22.0), 1.8))[None]
 
 
-def glands(shape: Shape, random: np.random.Generator) -> Scene:
+def glands(shape: Shape, random: np.random.Generator) -> Clean:
     """Rings of dark cells around a bright middle (1: the whole of it), in colour, and single cells beside them."""
     labels, clean = np.zeros(shape, np.uint8), np.zeros((3, *shape))
     rim, middle = np.array([-2.5, -3.0, -0.5]), np.array([1.5, 1.0, 2.0])
@@ -107,7 +107,7 @@ def glands(shape: Shape, random: np.random.Generator) -> Scene:
     return labels, clean + rim[:, None, None, None] * cells
 
 
-def beans(shape: Shape, random: np.random.Generator) -> Scene:
+def beans(shape: Shape, random: np.random.Generator) -> Clean:
     """A curved object (1) at any angle, and round ones as bright that nobody labels."""
     depth, height, width = shape
     labels = np.zeros(shape, np.uint8)
@@ -124,7 +124,7 @@ def beans(shape: Shape, random: np.random.Generator) -> Scene:
     return labels, (3.0 * (labels > 0) + _lookalikes(shape, random, labels, 4, (4.0, 8.0), 3.0))[None]
 
 
-def nodules(shape: Shape, random: np.random.Generator) -> Scene:
+def nodules(shape: Shape, random: np.random.Generator) -> Clean:
     """Balls of 8 to 14 voxels (1), between tubes that are as bright and as thick, and have no label."""
     labels, tubes = np.zeros(shape, np.uint8), np.zeros(shape, bool)
     place = np.indices(shape) + 0.5
@@ -200,7 +200,7 @@ def write_set(
     """Write the set of this name; see the options."""
     kind = UNSEEN[name]
 
-    def draw(random: np.random.Generator) -> Drawn:
+    def draw(random: np.random.Generator) -> Scene:
         return (*drawn(kind, random), kind.spacing)
 
     seeds = [seed, 100 + list(UNSEEN).index(name)]

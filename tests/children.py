@@ -28,7 +28,7 @@ FORKED_WITH = [
     "ringfence.weak.evaluation",
     "ringfence.weak.experiments.train",
     "ringfence.weak.inference.export",
-    "ringfence.weak.prepared.build",
+    "ringfence.weak.building.build",
     "ringfence.weak.training.loading.streaming",
 ]
 """What ranks import: half a minute of two cores for four of them, each time anew."""

@@ -16,7 +16,8 @@ NAMES = {".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix("
 
 LAYERS = ("core", "segmentation", "weak", "report", "cli")
 ROOMS = (
-    *("ranks", "volumes", "tables", "datasets", "prepared", "annotations", "constraints", "tasks", "networks"),
+    *("ranks", "volumes", "tables", "datasets", "prepared", "annotations", "building", "constraints"),
+    *("tasks", "networks"),
     *("training", "planning", "inference", "presets", "experiments"),
 )
 BASICS = (

@@ -196,7 +196,7 @@ def test_scores_are_plausible(walk: Walk) -> None:
         assert row["hd95_unit"] == "mm"
 
 
-@pytest.mark.parametrize("name", ["prostate", "ellipsoids", "from-file", "volumes"])
+@pytest.mark.parametrize("name", ["prostate", "ellipsoids", "around-masks", "volumes"])
 def test_every_column_the_page_explains_is_there(walk: Walk, name: str) -> None:
     with (walk.folder / "runs" / name / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -214,7 +214,7 @@ def test_every_column_the_page_explains_is_there(walk: Walk, name: str) -> None:
 
 def test_boxes_of_a_file_are_those_of_the_masks(walk: Walk) -> None:
     """The example's boxes.csv is tight, and no slice is resized: training sees the same boxes, and does the same."""
-    ours, theirs = (walk.folder / "runs" / name / "metrics.csv" for name in ("ellipsoids", "from-file"))
+    ours, theirs = (walk.folder / "runs" / name / "metrics.csv" for name in ("ellipsoids", "around-masks"))
     first, second = ([row.split(",")[:-2] for row in file.read_text().splitlines()] for file in (ours, theirs))
     assert first == second  # but for the seconds
 

@@ -10,9 +10,9 @@ import SimpleITK as sitk  # noqa: N813 - everyone's habit
 
 from children import python
 from ringfence.cli import main
+from ringfence.weak.building import build as prepare_module
 from ringfence.weak.datasets import LAYOUTS
 from ringfence.weak.prepared import Preprocessing, read_prepared
-from ringfence.weak.prepared import build as prepare_module
 
 
 @pytest.fixture
@@ -155,12 +155,13 @@ def test_images_and_boxes_are_enough(tmp_path: Path, capsys: pytest.CaptureFixtu
         sitk.WriteImage(sitk.GetImageFromArray(voxels), str(mine / f"{name}.nii.gz"))
     header = "case,slice,class,row_low,row_high,column_low,column_high\n"
     table = mine / "boxes.csv"
-    table.write_text(header + "anna,0,cyst,2,9,3,8\nberta,1,cyst,2,9,3,8\n")
+    table.write_text(header + "anna,0,cyst,2,9,3,8\nbert,1,cyst,2,90,3,8\n")
     assert main(["prepare", "folder", str(mine), out]) == 2
     text = capsys.readouterr().err
-    assert f"ringfence prepare: {table}: line 3: case 'berta' is not in {out}; did you mean 'bert'?" in text
+    assert f"ringfence prepare: {table}: line 3: row_low 2 and row_high 90: not within the 16 rows of bert" in text
     assert f"All cases are ready in {out}. Repair the boxes and run the same command again" in text
-    table.write_text(table.read_text().replace("berta", "bert"))
+    assert not (tmp_path / "set" / "manifest.json").exists()
+    table.write_text(table.read_text().replace("90", "9"))
     assert main(["prepare", "folder", str(mine), out]) == 0
     text = capsys.readouterr().out
     for line in (

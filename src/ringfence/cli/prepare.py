@@ -15,9 +15,9 @@ from ringfence.extras import require
 from ringfence.hints import one_line
 
 if TYPE_CHECKING:
+    from ringfence.weak.building import Preparation
+    from ringfence.weak.building.needs import Needs
     from ringfence.weak.datasets import Layout, Source
-    from ringfence.weak.prepared import Preparation, PreparedSet
-    from ringfence.weak.prepared.needs import Needs
     from ringfence.weak.ranks.cases import Crew
 
 HELP: Final = """usage: ringfence prepare LAYOUT SRC DST [options]
@@ -145,8 +145,8 @@ def _prepared(layout: Layout, source: Source, options: argparse.Namespace, crew:
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from ringfence.weak.prepared import build
-    from ringfence.weak.prepared.common_spacing import grid_of
+    from ringfence.weak.building import build
+    from ringfence.weak.building.common_spacing import grid_of
     from ringfence.weak.prepared.preprocessing import PERCENTILES
     from ringfence.weak.prepared.spacing import missing_spacing
 
@@ -170,24 +170,7 @@ def _prepared(layout: Layout, source: Source, options: argparse.Namespace, crew:
             raise Interrupted(
                 f"What is ready in {options.out} is kept; the same command again does only what is missing"
             ) from None
-    if not crew.world.first:
-        return ""
-    if source.boxes is not None:
-        _check_boxes(source.boxes, done.prepared)
-    return "\n".join([str(done), *missing_spacing(done.prepared), _next(done)])
-
-
-def _check_boxes(file: Path, prepared: PreparedSet) -> None:
-    """Tell what is wrong with the table beside the images while somebody is looking at it."""
-    from ringfence.weak.annotations import read_boxes
-
-    try:
-        read_boxes(file, prepared)
-    except ValueError as error:
-        raise ValueError(
-            f"{error}\nAll cases are ready in {prepared.path}. Repair the boxes and run the same command "
-            "again, which takes them anew"
-        ) from None
+    return "\n".join([str(done), *missing_spacing(done.prepared), _next(done)]) if crew.world.first else ""
 
 
 def _say(needs: Needs) -> None:

@@ -10,8 +10,9 @@ The rooms, each of which imports only those before it:
 - volumes       medical files in and out, with their geometry
 - tables        CSV and JSON that users write, as rows of names and values
 - datasets      layouts as downloaded (PROMISE12, nnU-Net, Decathlon, images and boxes): one a file
-- prepared      the set to train on: its format, its preprocessing, and building it
+- prepared      the set to train on: its format and its preprocessing
 - annotations   boxes, sizes and scribbles: from masks, CSV, JSON, COCO
+- building      from a download to a prepared set
 - constraints   what can be asked of a region: one kind a file
 - tasks         what is learnt: boxes of a prepared set, or the paper's discs
 - networks      built by name and checked; weights in files that no code comes from
@@ -28,6 +29,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ringfence.weak.building import prepare, prepare_source
     from ringfence.weak.constraints.case import CaseSamples
     from ringfence.weak.constraints.constraint import Constraint, Targets, TaskFacts, Unit
     from ringfence.weak.constraints.motion import Motion
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from ringfence.weak.inference.model import Model, Segmentation, load_model
     from ringfence.weak.inference.model_file import ModelCard, save_model
     from ringfence.weak.planning.plan import Plan
-    from ringfence.weak.prepared import PreparedSet, Preprocessing, prepare, prepare_source, read_prepared
+    from ringfence.weak.prepared import PreparedSet, Preprocessing, read_prepared
     from ringfence.weak.tasks.boxes import box_task
     from ringfence.weak.tasks.discs import disc_task
     from ringfence.weak.tasks.settings import BoxDataSettings, DiscSettings
@@ -88,7 +90,8 @@ _HOMES = {
     "inference.model": ("Model", "Segmentation", "load_model"),
     "inference.model_file": ("ModelCard", "save_model"),
     "planning.plan": ("Plan",),
-    "prepared": ("PreparedSet", "Preprocessing", "prepare", "prepare_source", "read_prepared"),
+    "building": ("prepare", "prepare_source"),
+    "prepared": ("PreparedSet", "Preprocessing", "read_prepared"),
     "tasks.boxes": ("box_task",),
     "tasks.discs": ("disc_task",),
     "tasks.settings": ("BoxDataSettings", "DiscSettings"),

@@ -13,7 +13,7 @@ from prepared_sets import make_prepared
 from ringfence.weak import BoxDataSettings, box_task
 from ringfence.weak.annotations import BoxAnnotation, write_boxes_csv
 from ringfence.weak.annotations.tightening import tightened
-from ringfence.weak.tasks.drawn import drawn_boxes
+from ringfence.weak.tasks.file_boxes import file_boxes
 
 SIDES = st.tuples(st.integers(0, 300), st.integers(1, 300)).map(lambda one: (one[0], one[0] + one[1]))
 
@@ -98,4 +98,4 @@ def test_what_would_leave_nothing_is_refused(value: float, message: str) -> None
 def test_boxes_around_masks_are_tight(tmp_path: Path) -> None:
     prepared = make_prepared(tmp_path / "set")
     with pytest.raises(ValueError, match=r"data.tighten is 0.1, and there is no file of boxes \(data.boxes\)"):
-        drawn_boxes(BoxDataSettings(tighten=0.1), prepared)
+        file_boxes(BoxDataSettings(tighten=0.1), prepared)

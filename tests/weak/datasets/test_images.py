@@ -6,18 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
-from downloads import names, nnunet, touch
+from downloads import case, decathlon, names, nnunet, touch
 
 from ringfence.weak.datasets import LAYOUTS, find_folder
-from ringfence.weak.datasets.boxes_beside import classes_in
+from ringfence.weak.datasets.box_table import table_beside
 
 HEADER = "case,slice,class,row_low,row_high,column_low,column_high\n"
 
 
-def table(folder: Path, *classes: str) -> Path:
+def table(folder: Path, *classes: str, case: str = "a") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "boxes.csv"
-    file.write_text(HEADER + "".join(f"a,0,{name},1,2,1,2\n" for name in classes))
+    file.write_text(HEADER + "".join(f"{case},0,{name},1,2,1,2\n" for name in classes))
     return file
 
 
@@ -30,7 +30,7 @@ def test_a_file_is_a_case(tmp_path: Path, inner: str) -> None:
     assert (source.kind, source.name, source.channels) == ("images", "mine", ("image",))
     assert names(source) == ["a", "b", "c_2019"]
     assert (source.classes, source.labels) == (("aorta", "liver"), (1, 2))
-    assert (source.boxes, source.validation, source.problems) == (boxes, frozenset(), {})
+    assert (source.boxes and source.boxes.path, source.validation, source.problems) == (boxes, frozenset(), {})
     assert all(case.mask is None for case in source.cases)
 
 
@@ -49,11 +49,24 @@ def test_channels_are_numbered(tmp_path: Path) -> None:
         find_folder(tmp_path)
 
 
-def test_years_are_no_channels(tmp_path: Path) -> None:
-    table(tmp_path, "x")
-    touch(*(tmp_path / f"scan_{year}.nii.gz" for year in (2019, 2020)))
+@pytest.mark.parametrize("numbers", [(2019, 2020), (0, 1, 2)])
+def test_numbered_cases_are_no_channels(tmp_path: Path, numbers: tuple[int, ...]) -> None:
+    """Without a 0000 of each, or where the table names them as cases."""
+    cases = [f"scan_{number:04}" for number in numbers]
+    table(tmp_path, "x", case=cases[0])
+    touch(*(tmp_path / f"{case}.nii.gz" for case in cases))
     source = find_folder(tmp_path)
-    assert (names(source), source.channels) == (["scan_2019", "scan_2020"], ("image",))
+    assert (names(source), source.channels) == (cases, ("image",))
+
+
+def test_boxes_of_no_image_are_told_before_any_is_read(tmp_path: Path) -> None:
+    file = table(tmp_path, "x")
+    touch(tmp_path / "anna.nii.gz", tmp_path / "bert.nii.gz")
+    file.write_text(HEADER + "anna.nii.gz,0,x,1,2,1,2\nberta,0,x,1,2,1,2\nberta,1,x,1,2,1,2\n")
+    with pytest.raises(
+        ValueError, match=r"boxes.csv: line 3: there is no image of case 'berta'; did you mean 'bert'"
+    ):
+        find_folder(tmp_path)
 
 
 def test_masks_of_some(tmp_path: Path) -> None:
@@ -65,7 +78,9 @@ def test_masks_of_some(tmp_path: Path) -> None:
     assert source.problems == {"d": f"{tmp_path} has no image for {tmp_path / 'masks' / 'd.nii.gz'}"}
     assert find_folder(tmp_path, validation=["b"]).validation == {"b"}
     table(tmp_path, "x", "y")
-    with pytest.raises(ValueError, match=r"nothing says which of its labels is x, y: write a dataset.json"):
+    with pytest.raises(
+        ValueError, match=r"nothing says which of their labels is x, y: call classes by their numbers"
+    ):
         find_folder(tmp_path)
 
 
@@ -74,16 +89,40 @@ def test_classes_that_are_numbers_are_the_labels(tmp_path: Path) -> None:
     table(tmp_path, "10", "2")
     source = find_folder(tmp_path)
     assert (source.classes, source.labels) == (("2", "10"), (2, 10))
-    for wrong, message in (("0", "class 0 is the background"), ("300", "between 0 and 255"), ("02", "two classes")):
+    table(tmp_path, "10.0", "2.0", "2")  # as pandas writes them
+    assert find_folder(tmp_path).labels == (2, 10)
+    for wrong, message in (
+        ("0", "boxes.csv: class 0 is the background"),
+        ("300", "nothing says which of their labels is 2, 300"),
+        ("02", r"boxes.csv: label '2' \(2\): two classes"),
+    ):
         table(tmp_path, "2", wrong)
         with pytest.raises(ValueError, match=message):
             find_folder(tmp_path)
 
 
+def test_numbers_that_no_mask_could_hold_are_names(tmp_path: Path) -> None:
+    touch(tmp_path / "a.nii.gz")
+    table(tmp_path, "10200004", "5" * 5000)
+    assert find_folder(tmp_path).labels == (1, 2)
+
+
+def test_classes_that_look_alike_are_refused(tmp_path: Path) -> None:
+    touch(tmp_path / "a.nii.gz")
+    table(tmp_path, "liver", "liver", "Liver")
+    with pytest.raises(
+        ValueError, match=r"boxes.csv: line 4: class 'Liver', and 'liver' before: are they the same"
+    ):
+        find_folder(tmp_path)
+    table(tmp_path, *(f"class {number}" for number in range(256)))
+    with pytest.raises(ValueError, match=r"names 256 classes, and at most 255 can be: is the column 'class' right"):
+        find_folder(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ([{"class": "b"}, {"Class": "a"}], ("a", "b")),
+        ([{"class": "b", "case": "a"}, {"Class": "a"}], ("a", "b")),
         ({"boxes": [{"class": 2}, {"class": 1}]}, ("1", "2")),
         (
             {
@@ -98,7 +137,9 @@ def test_classes_that_are_numbers_are_the_labels(tmp_path: Path) -> None:
 def test_json_and_coco_name_classes(tmp_path: Path, content: object, expected: tuple[str, ...]) -> None:
     file = tmp_path / "boxes.json"
     file.write_text(json.dumps(content))
-    assert classes_in(file) == expected
+    found = table_beside(tmp_path)
+    assert found is not None
+    assert found.classes() == expected
     touch(tmp_path / "a.nii.gz")
     assert find_folder(tmp_path).classes == expected
 
@@ -107,8 +148,9 @@ def test_json_and_coco_name_classes(tmp_path: Path, content: object, expected: t
     ("content", "message"),
     [
         (HEADER, "holds no box at all"),
-        (HEADER + "a,0,,1,2,1,2\n", "a box has no class"),
-        ("case,slice\na,0\n", "line 2: there is no class"),
+        (HEADER + "a,0,,1,2,1,2\n", "boxes.csv: line 2: class is '': a name or a whole number is needed"),
+        ("case,label\na,0\n", "boxes.csv: line 1: there is no class; there is case, label"),
+        ('[{"class": true}, {"class": ["x"]}]', r"2 problems:\n  boxes\[0\]: class is True"),
         ('[{"slice": 0}]', r"boxes\[0\]: there is no class"),
         ('{"images": [], "annotations": [1], "categories": []}', "a COCO file has lists of images"),
         ('{"images": [], "annotations": []}', "a COCO file has lists of images"),
@@ -138,9 +180,22 @@ def test_what_is_not_there(tmp_path: Path) -> None:
 
 
 def test_every_layout_takes_the_table_beside_it(tmp_path: Path) -> None:
-    folder = nnunet(tmp_path / "nnunet")
-    assert LAYOUTS["folder"].source_at(folder).boxes is None
-    boxes = table(folder, "PZ")
-    for layout in ("folder", "nnunet"):
-        source = LAYOUTS[layout].source_at(folder)
-        assert (source.kind, source.boxes, source.classes) == ("nnU-Net", boxes, ("PZ", "TZ"))
+    folders = {"nnunet": nnunet(tmp_path / "nnunet"), "decathlon": decathlon(tmp_path / "decathlon")}
+    folders["folder"] = folders["nnunet"]
+    folders["promise12"] = tmp_path / "promise12"
+    case(folders["promise12"], 0)
+    for layout, folder in folders.items():
+        assert LAYOUTS[layout].source_at(folder).boxes is None
+    for layout, folder in folders.items():
+        boxes = table(folder, "PZ")
+        found = LAYOUTS[layout].source_at(folder)
+        assert found.boxes is not None
+        assert (found.boxes.path, found.boxes.text) == (boxes, boxes.read_text())
+        assert found.classes != ("PZ",)
+
+
+def test_a_layout_with_dataset_json_alone_says_which_takes_images_and_boxes(tmp_path: Path) -> None:
+    table(tmp_path, "x")
+    touch(tmp_path / "a.nii.gz")
+    with pytest.raises(FileNotFoundError, match="images and boxes without one are for `ringfence prepare folder`"):
+        LAYOUTS["nnunet"].source_at(tmp_path)

@@ -12,8 +12,8 @@ import pytest
 from downloads import case, decathlon, names, nnunet
 
 from ringfence.cli import main
+from ringfence.weak.building import prepare, prepare_source
 from ringfence.weak.datasets import LAYOUTS, Layout, find_decathlon, find_nnunet, layout_named
-from ringfence.weak.prepared import prepare, prepare_source
 
 MODULE = '''
 from pathlib import Path

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from prepared_sets import make_prepared
-from ringfence.weak.prepared import Preparation, PreparedSet, Preprocessing, read_prepared
+from ringfence.weak.building import Preparation
+from ringfence.weak.prepared import PreparedSet, Preprocessing, read_prepared
 from ringfence.weak.prepared.prepared_set import MANIFEST
 
 

@@ -6,9 +6,9 @@ import os
 import signal
 from pathlib import Path
 
+from ringfence.weak.building.build import prepare
 from ringfence.weak.evaluation import agreement_between, evaluate, scores_csv
 from ringfence.weak.inference.export import predict
-from ringfence.weak.prepared.build import prepare
 from ringfence.weak.ranks import cases
 from ringfence.weak.ranks.cases import Crew
 from ringfence.weak.ranks.world import World

@@ -19,9 +19,9 @@ from case_ranks import different_options, killed_rank, three_commands
 import children
 from children import quick_processes
 from ringfence import memory
+from ringfence.weak.building.build import prepare
 from ringfence.weak.inference.model_file import ModelCard, save_model
 from ringfence.weak.networks.build import Tempered, build_network
-from ringfence.weak.prepared.build import prepare
 from ringfence.weak.prepared.preprocessing import Preprocessing
 from ringfence.weak.ranks.cases import Crew, WorkerLost, _packed
 from ringfence.weak.ranks.launch import launch

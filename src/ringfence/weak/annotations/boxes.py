@@ -18,6 +18,7 @@ from ringfence.weak.annotations.parsing import (
     case_of,
     check_present,
     is_empty,
+    is_left_out,
     label_of,
     number,
     slice_of,
@@ -34,7 +35,7 @@ ROWS: Final = (("row_low", "row_high"), ("y_min", "y_max"))
 COLUMNS: Final = (("column_low", "column_high"), ("x_min", "x_max"))
 
 
-def read_boxes(path: str | Path, prepared: PreparedSet) -> list[BoxAnnotation]:
+def read_boxes(path: str | Path, prepared: PreparedSet, text: str | None = None) -> list[BoxAnnotation]:
     """The boxes of a file, in its order.
 
     Each object has a box of its own, so there may be several boxes of a class in a slice. A slice of an annotated
@@ -44,9 +45,10 @@ def read_boxes(path: str | Path, prepared: PreparedSet) -> list[BoxAnnotation]:
     Args:
         path: CSV, JSON or COCO, told by what it holds; docs/annotations.md says what each looks like.
         prepared: the set that the boxes are for.
+        text: what the file holds, if it has been read.
     """
     path = Path(path)
-    text = table_text(path, "boxes")
+    text = table_text(path, "boxes") if text is None else text
     problems, drawn, widths = Problems(path), list[Drawn](), False
     if not is_json(path, text):
         found = _rows(csv_table(path, text), prepared, problems, drawn)
@@ -79,6 +81,8 @@ def _rows(
             _check_names(table.header.fields)
         problems.check()
     for where, fields in table.rows:
+        if is_left_out(fields, prepared):
+            continue
         with problems.at(where):
             yield where, _annotation(fields, prepared, drawn)
         if problems.enough:

@@ -47,19 +47,28 @@ def coco_boxes(
     for index, one in enumerate(content["annotations"]):
         where = f"annotations[{index}]"
         with problems.at(where):
-            yield where, _annotation(_object(one), images, categories, prepared, drawn)
+            fields = _object(one)
+            check_present(("image_id", "category_id", "bbox"), fields)
+            if (image := identity(fields["image_id"])) not in images:
+                raise ValueError(f"image_id {shown(fields['image_id'])} is not the id of any of the images")
+            place = images[image]
+            if place is not None:
+                yield where, _annotation(fields, place, categories, prepared, drawn)
         if problems.enough:
             return
 
 
-def _images(entries: list[Any], prepared: PreparedSet, problems: Problems) -> dict[str, tuple[Case, int]]:
-    """Case and slice of each image, by its id."""
-    images: dict[str, tuple[Case, int]] = {}
+def _images(entries: list[Any], prepared: PreparedSet, problems: Problems) -> dict[str, tuple[Case, int] | None]:
+    """Case and slice of each image, by its id; None of a case that the set was prepared without."""
+    images: dict[str, tuple[Case, int] | None] = {}
     places: dict[tuple[str, int], int] = {}
     for index, one in enumerate(entries):
         with problems.at(f"images[{index}]"):
             fields = _object(one)
             check_present(("id", "file_name"), fields)
+            if _case_in(fields["file_name"]) in prepared.left_out:
+                _add(images, fields["id"], None)
+                continue
             case, place = _place(fields["file_name"], prepared)
             for name, length in (("height", case.shape[1]), ("width", case.shape[2])):
                 if not is_empty(fields.get(name)) and number(fields, name) != length:
@@ -91,19 +100,16 @@ def _categories(entries: list[Any], problems: Problems) -> dict[str, str]:
 
 def _annotation(
     fields: Fields,
-    images: Mapping[str, tuple[Case, int]],
+    image: tuple[Case, int],
     categories: Mapping[str, str],
     prepared: PreparedSet,
     drawn: list[Drawn],
 ) -> BoxAnnotation:
-    check_present(("image_id", "category_id", "bbox"), fields)
     if fields.get("iscrowd"):
         raise ValueError("iscrowd is set: a box around many objects is not tight around one; remove it")
-    if (image := identity(fields["image_id"])) not in images:
-        raise ValueError(f"image_id {shown(fields['image_id'])} is not the id of any of the images")
     if (category := identity(fields["category_id"])) not in categories:
         raise ValueError(f"category_id {shown(fields['category_id'])} is not the id of any of the categories")
-    case, place = images[image]
+    case, place = image
     label = label_named(categories[category], prepared)
     box = fields["bbox"]
     if not isinstance(box, list) or len(box) != 4:
@@ -116,8 +122,17 @@ def _annotation(
     return BoxAnnotation(case.name, place, label, (top, left), (bottom, right))
 
 
+def _matched(file_name: Any) -> re.Match[str] | None:
+    return NAME.fullmatch(str(file_name).strip().replace("\\", "/"))
+
+
+def _case_in(file_name: Any) -> str | None:
+    match = _matched(file_name)
+    return match["case"].rpartition("/")[2] if match else None
+
+
 def _place(file_name: Any, prepared: PreparedSet) -> tuple[Case, int]:
-    match = NAME.fullmatch(str(file_name).strip().replace("\\", "/"))
+    match = _matched(file_name)
     if not match:
         raise ValueError(
             f"file_name {shown(file_name)} should say which slice it is: CASE_SLICE.png or CASE/SLICE.png, "

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ringfence.hints import hint, listed, shown
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
+from ringfence.weak.volumes.formats import volume_name
 
 Fields = Mapping[str, Any]
 """One box or one bound: names in lower case, values as the file has them (text, or JSON's)."""
@@ -52,6 +54,11 @@ def whole(fields: Fields, name: str) -> int:
     return int(found)
 
 
+def is_left_out(fields: Fields, prepared: PreparedSet) -> bool:
+    """Whether it is about a case that failed, and that the set was prepared without."""
+    return str(fields.get("case") or "").strip() in prepared.left_out
+
+
 def case_of(fields: Fields, prepared: PreparedSet) -> Case:
     """The case that is named."""
     value = fields["case"]
@@ -62,9 +69,10 @@ def case_of(fields: Fields, prepared: PreparedSet) -> Case:
 
 def case_named(name: str, prepared: PreparedSet) -> Case:
     """The case of this name."""
-    for case in prepared.cases:
-        if case.name.strip() == name:
-            return case
+    for known in (name, volume_name(Path(name))):  # or as its file is called
+        for case in prepared.cases:
+            if case.name.strip() == known:
+                return case
     raise ValueError(
         f"case {shown(name)} is not in {prepared.path}; {hint(name, (c.name for c in prepared.cases))}"
     )

@@ -19,6 +19,7 @@ from ringfence.weak.annotations.parsing import (
     Fields,
     case_of,
     check_present,
+    is_left_out,
     label_of,
     number,
     place_name,
@@ -52,6 +53,8 @@ def read_scribbles(path: str | Path, prepared: PreparedSet) -> list[ScribblePoin
         problems.check()
     points: dict[tuple[str, int, int, int], tuple[ScribblePoint, str]] = {}
     for where, fields in table.rows:
+        if is_left_out(fields, prepared):
+            continue
         with problems.at(where):
             one = _point(fields, prepared)
             other, there = points.setdefault((one.case, one.slice, one.row, one.column), (one, where))

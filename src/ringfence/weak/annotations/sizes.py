@@ -14,6 +14,7 @@ from ringfence.weak.annotations.parsing import (
     case_of,
     check_present,
     is_empty,
+    is_left_out,
     label_of,
     number,
     place_name,
@@ -45,6 +46,8 @@ def read_sizes(path: str | Path, prepared: PreparedSet) -> list[SizeAnnotation]:
     sizes: list[SizeAnnotation] = []
     first: dict[tuple[str, int | None, int], str] = {}
     for where, fields in table.rows:
+        if is_left_out(fields, prepared):
+            continue
         with problems.at(where):
             one = _annotation(fields, prepared)
             there = first.setdefault((one.case, one.slice, one.label), where)

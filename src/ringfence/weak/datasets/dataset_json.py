@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from ringfence.documents import read_json
 from ringfence.hints import listed, one_line, shown
+from ringfence.weak.datasets.box_table import NAMES
 from ringfence.weak.datasets.layout import Option
 from ringfence.weak.datasets.source import Source, every_fifth, with_validation
 
@@ -43,11 +44,15 @@ def find_by_dataset_json(
         raise FileNotFoundError(f"{path} is not a folder: unpack the download, and name the folder with {DATASET}")
     if not (path / DATASET).exists():
         inside = sorted(file.parent for file in path.glob(f"*/{DATASET}"))
-        hint = (
-            f"there is one in {inside[0]}: name that"
-            if inside
-            else "write one, or put boxes.csv beside the images, or describe your own layout (docs/prepare.md)"
-        )
+        if inside:
+            hint = f"there is one in {inside[0]}: name that"
+        elif any((path / name).exists() for name in NAMES):
+            hint = "images and boxes without one are for `ringfence prepare folder`"
+        else:
+            hint = (
+                "write one, or put boxes.csv beside the images (`ringfence prepare folder`), or describe your own "
+                "layout (docs/prepare.md)"
+            )
         raise FileNotFoundError(f"{path} holds no {DATASET}; {hint}")
     facts = read_json(path / DATASET, MOST_BYTES)
     if not isinstance(facts, dict):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ringfence.weak.datasets.boxes_beside import boxes_beside
+from ringfence.weak.datasets.box_table import table_beside
 from ringfence.weak.datasets.dataset_json import DATASET, FOLD, SPLITS, find_by_dataset_json
 from ringfence.weak.datasets.decathlon import decathlon_cases
 from ringfence.weak.datasets.images import find_images
@@ -23,10 +23,10 @@ def find_folder(path: Path, validation: Sequence[str] | None = None, fold: int |
         validation: the cases for validation, instead of any other split.
         fold: which split of splits_final.json; default: the first.
     """
-    if path.is_dir() and not (path / DATASET).exists() and (boxes := boxes_beside(path)) is not None:
+    if path.is_dir() and not (path / DATASET).exists() and (table := table_beside(path)) is not None:
         if fold is not None:
             raise FileNotFoundError(f"fold {fold}: there is no {SPLITS} without {DATASET}")
-        return find_images(path, boxes, validation)
+        return find_images(path, table, validation)
     return find_by_dataset_json(path, _cases, validation, fold)
 
 

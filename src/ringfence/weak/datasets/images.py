@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from ringfence.hints import listed
-from ringfence.weak.datasets.boxes_beside import classes_in
+from ringfence.hints import hint, listed, shown
+from ringfence.options import inside
+from ringfence.weak.datasets.box_table import BoxTable
 from ringfence.weak.datasets.source import (
+    LARGEST,
     Source,
     SourceCase,
     SourceVolume,
@@ -23,6 +25,7 @@ from ringfence.weak.datasets.source import (
     every_fifth,
     with_validation,
 )
+from ringfence.weak.tables.problems import Problems
 from ringfence.weak.volumes.formats import volume_name
 
 IMAGES: Final = "images"
@@ -30,21 +33,23 @@ MASKS: Final = "masks"
 CHANNEL: Final = re.compile(r"(.+)_(\d{4})")
 
 
-def find_images(path: Path, boxes: Path, validation: Sequence[str] | None = None) -> Source:
+def find_images(path: Path, table: BoxTable, validation: Sequence[str] | None = None) -> Source:
     """The cases of a folder with images and a table of boxes.
 
     Args:
         path: the folder.
-        boxes: the table.
+        table: the table.
         validation: the cases for validation; default: every fifth of those with a mask.
     """
     folder = path / IMAGES if (path / IMAGES).is_dir() else path
     images, masks = _volumes(folder), _volumes(path / MASKS)
     if not images:
         raise FileNotFoundError(f"{folder} holds no image: .nii, .nii.gz, .mha and .mhd are read")
-    by_case, channels = _channels(images)
-    names = classes_in(boxes)
-    labels = _labels(names, masked=bool(masks), path=path)
+    classes, named = table.classes(), table.cases()
+    by_case, channels = _channels(images, named)
+    _check_cases(table, named, by_case.keys() | masks.keys())
+    with inside(f"{table.path}: "):
+        labels = _labels(classes, masks=path / MASKS if masks else None)
     cases, problems = [], {}
     for name, files in sorted(by_case.items()):
         if len(files) != channels:
@@ -57,13 +62,13 @@ def find_images(path: Path, boxes: Path, validation: Sequence[str] | None = None
         kind="images",
         name=os.path.basename(os.path.realpath(path)),
         channels=("image",) if channels == 1 else tuple(f"channel {one}" for one in range(channels)),
-        classes=names,
+        classes=classes,
         labels=labels,
         cases=tuple(cases),
         validation=frozenset(),
         split="",
         problems=problems,
-        boxes=boxes,
+        boxes=table,
     )
     if validation:
         return with_validation(source, validation)
@@ -71,11 +76,11 @@ def find_images(path: Path, boxes: Path, validation: Sequence[str] | None = None
 
 
 def _volumes(folder: Path) -> dict[str, Path]:
-    """The volumes of a folder by name; two of the same name are refused."""
+    """The volumes of a folder by name, links that lead nowhere among them; two of the same name are refused."""
     found: dict[str, Path] = {}
     for file in sorted(folder.iterdir()) if folder.is_dir() else ():
         name = volume_name(file)
-        if name is None or file.name.startswith(".") or not file.is_file():
+        if name is None or file.name.startswith(".") or file.is_dir():
             continue
         if name in found:
             raise ValueError(f"{folder} holds both {found[name].name} and {file.name}: remove one of them")
@@ -83,38 +88,49 @@ def _volumes(folder: Path) -> dict[str, Path]:
     return found
 
 
-def _channels(images: dict[str, Path]) -> tuple[dict[str, list[Path]], int]:
+def _channels(images: Mapping[str, Path], named: Collection[str]) -> tuple[dict[str, list[Path]], int]:
     """The files of each case, and how many channels there are.
 
-    Names that end in four digits are those of channels if all do, and every case has a 0000.
+    Names that end in four digits are those of channels if all do, every case has a 0000, and the table names none
+    of them as a case: patients have numbers, too.
     """
     by_case: dict[str, dict[int, Path]] = {}
     for name, file in images.items():
         if match := CHANNEL.fullmatch(name):
             by_case.setdefault(match[1], {})[int(match[2])] = file
     numbered = sum(len(files) for files in by_case.values()) == len(images)
-    if not numbered or not all(0 in files for files in by_case.values()):
+    if not numbered or not all(0 in files for files in by_case.values()) or any(name in images for name in named):
         return {name: [file] for name, file in images.items()}, 1
     numbers = sorted({number for files in by_case.values() for number in files})
     if numbers != list(range(len(numbers))):
+        known = listed(f"{one:04}" for one in numbers)
         raise ValueError(
-            f"channels should be numbered 0000, 0001, ...; they are {listed(f'{n:04}' for n in numbers)}"
+            f"{next(iter(images.values())).parent}: channels should be numbered 0000, 0001, ...; they are {known}"
         )
     return {name: [files[one] for one in sorted(files)] for name, files in by_case.items()}, len(numbers)
 
 
-def _labels(names: Sequence[str], *, masked: bool, path: Path) -> tuple[int, ...]:
-    """The classes' values in masks: a class that is called by a number has it; else 1, if there is only one."""
-    numbers: dict[int, str] = {}
-    if all(name.isdecimal() for name in names):
+def _check_cases(table: BoxTable, named: Mapping[str, str], known: Collection[str]) -> None:
+    """Refuse boxes of images that are not there, before any is read."""
+    problems = Problems(table.path)
+    for name, where in named.items():
+        if name not in known and volume_name(Path(name)) not in known and not problems.enough:
+            problems.note(f"{where}: there is no image of case {shown(name)}; {hint(name, known)}")
+    problems.check()
+
+
+def _labels(names: Sequence[str], masks: Path | None) -> tuple[int, ...]:
+    """The classes' values in masks: a class that is called by a number has it; else 1, 2, ... in their order."""
+    if "0" in names:
+        raise ValueError("class 0 is the background, which has no boxes")
+    if all(name.isdecimal() and len(name) < 4 and int(name) <= LARGEST for name in names):
+        numbers: dict[int, str] = {}
         for name in names:
             numbers = check_classes(numbers, name, name)
-        if len(numbers) < len(names):
-            raise ValueError("class 0 is the background: it has no boxes")
         return tuple(numbers)
-    if masked and len(names) > 1:
+    if masks is not None and len(names) > 1:
         raise ValueError(
-            f"{path / MASKS} holds masks, and nothing says which of its labels is {listed(names)}: write a "
-            "dataset.json that does (docs/prepare.md)"
+            f"{masks} holds masks, and nothing says which of their labels is {listed(names)}: call classes by "
+            "their numbers, or write a dataset.json (docs/prepare.md)"
         )
     return tuple(range(1, 1 + len(names)))

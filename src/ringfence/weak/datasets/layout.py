@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from ringfence.weak.datasets.boxes_beside import boxes_beside
+from ringfence.weak.datasets.box_table import table_beside
 from ringfence.weak.datasets.source import Source
 
 Spacing: TypeAlias = float | Literal["auto", "none"]
@@ -62,4 +62,4 @@ class Layout:
     def source_at(self, path: Path, validation: Sequence[str] | None = None, **options: Any) -> Source:
         """What ``find`` finds, with the table of boxes in this folder, if there is one."""
         found = self.find(path, validation=validation, **options)
-        return found if found.boxes else replace(found, boxes=boxes_beside(path))
+        return found if found.boxes else replace(found, boxes=table_beside(path))

@@ -9,6 +9,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Final, TypeAlias
 
 from ringfence.hints import nearest, shown
+from ringfence.weak.datasets.box_table import BoxTable
 from ringfence.weak.volumes.formats import METAIMAGE
 from ringfence.weak.volumes.places import Place, members, opened_zip
 
@@ -97,7 +98,7 @@ class Source:
     validation: frozenset[str]
     split: str
     problems: Mapping[str, str] = field(default_factory=dict)
-    boxes: Path | None = None
+    boxes: BoxTable | None = None
 
 
 def check_classes(labels: Mapping[int, str], label: Any, name: str) -> dict[int, str]:

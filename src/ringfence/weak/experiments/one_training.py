@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from rich.console import Console
@@ -21,10 +21,10 @@ from ringfence.options import inside
 from ringfence.weak.experiments.outputs import keep_outputs
 from ringfence.weak.experiments.settings import BoxSettings, ExperimentSettings
 from ringfence.weak.networks.build import Tempered, build_network, check_network
-from ringfence.weak.prepared.prepared_set import MANIFEST, PreparedSet
+from ringfence.weak.prepared.prepared_set import PreparedSet
 from ringfence.weak.ranks.world import World, from_all, is_first, met, ranks
 from ringfence.weak.tasks.boxes import box_task, prepared_of
-from ringfence.weak.tasks.drawn import boxes_file
+from ringfence.weak.tasks.file_boxes import boxes_file
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.training.accelerator import choose_accelerator
 from ringfence.weak.training.divergence import FILE as DIVERGED
@@ -150,8 +150,9 @@ def checked_network(settings: FitSettings, task: Task) -> nn.Module:
 
 def about_data(settings: BoxSettings, task: Task, prepared: PreparedSet) -> dict[str, str]:
     """The name of a prepared set, and checksums of its manifest and of the files of annotations."""
-    files: Mapping[str, Any] = {"manifest": prepared.path / MANIFEST, "boxes": boxes_file(settings.data, prepared)}
-    about = {"task": prepared.name} | {name: checksum(Path(file)) for name, file in files.items() if file}
+    about = {"task": prepared.name, "manifest": prepared.manifest_sha256}
+    if (boxes := boxes_file(settings.data, prepared)) is not None:
+        about["boxes"] = checksum(boxes)
     for name, constraint in task.constraints.items():
         for number, file in enumerate(constraint.files):
             about[name if number == 0 else f"{name} {number}"] = checksum(file)

@@ -15,7 +15,7 @@ from ringfence.weak.planning.fingerprint import read_fingerprint
 from ringfence.weak.planning.plan import Plan, make_plan
 from ringfence.weak.planning.rounds import REFINE
 from ringfence.weak.tasks.boxes import checked_patch, prepared_of
-from ringfence.weak.tasks.drawn import drawn_boxes
+from ringfence.weak.tasks.file_boxes import MASKS, file_boxes
 from ringfence.weak.tasks.settings import BoxDataSettings
 from ringfence.weak.training.accelerator import choose_accelerator, multiplies_bf16
 from ringfence.weak.training.methods import FullSupervision, method_named
@@ -39,14 +39,14 @@ def plan(data: BoxDataSettings | str | Path, device: str = "auto", precision: st
         data = BoxDataSettings(prepared=str(data))
     prepared = prepared_of(data)
     checked_patch(data.patch, prepared)
-    drawn = drawn_boxes(data, prepared)
-    fingerprint = read_fingerprint(prepared, drawn.every if drawn else None, data.smallest_part)
+    given_boxes = file_boxes(data, prepared)
+    fingerprint = read_fingerprint(prepared, given_boxes.boxes if given_boxes else None, data.smallest_part)
     accelerator: Device = choose_accelerator(asked.device)
     given = [Choice("data.prepared", data.prepared, "the set")]
     if data.boxes is not None:
-        given.append(Choice("data.boxes", data.boxes, "its boxes"))
-    elif drawn is not None:
-        given.append(Choice("data.boxes", None, f"those of {drawn.file.name}, which came with the set"))
+        given.append(Choice("data.boxes", data.boxes, "around the masks" if data.boxes == MASKS else "its boxes"))
+    elif given_boxes is not None:
+        given.append(Choice("data.boxes", None, f"those of {given_boxes.file.name}, which came with the set"))
     if data.folds is not None:
         given.append(Choice("data.folds", data.folds, "of the training cases, all of them but for one part"))
         given.append(Choice("data.fold", data.fold, "the part that is held out"))
@@ -54,7 +54,7 @@ def plan(data: BoxDataSettings | str | Path, device: str = "auto", precision: st
     made = make_plan(
         fingerprint,
         accelerator,
-        drawn=drawn is not None,
+        drawn=given_boxes is not None,
         bf16=bf16,
         patch=data.patch,
         volumes=data.volumes,

@@ -33,7 +33,7 @@ from ringfence.weak.prepared import fields
 from ringfence.weak.prepared.arrays import Damaged, most_bytes, promised_bytes, read_arrays
 from ringfence.weak.prepared.case_file import CaseFile, find_arrays
 from ringfence.weak.prepared.frame import Frame
-from ringfence.weak.prepared.own_boxes import OwnBoxes
+from ringfence.weak.prepared.kept_boxes import KeptBoxes
 from ringfence.weak.prepared.preprocessing import LARGEST, Preprocessing
 from ringfence.weak.prepared.summary import as_html, as_text, counted
 
@@ -104,6 +104,7 @@ class PreparedSet:
         cases: all of them.
         labels: the classes' values in the source's masks, in the same order; default: 1, 2, ...
         boxes: the table of boxes that came with it, if there is one.
+        left_out: names of cases that failed, and are not in it; annotations of theirs are passed over.
     """
 
     path: Path
@@ -113,7 +114,8 @@ class PreparedSet:
     classes: tuple[str, ...]
     cases: tuple[Case, ...]
     labels: tuple[int, ...] = ()
-    boxes: OwnBoxes | None = None
+    boxes: KeptBoxes | None = None
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", checked_labels(self.labels, self.classes))
@@ -183,9 +185,16 @@ class PreparedSet:
             "classes": self.classes,
             "labels": self.labels,
             **({"boxes": self.boxes.to_facts()} if self.boxes else {}),
+            **({"left_out": self.left_out} if self.left_out else {}),
             "cases": [_facts(case) for case in self.cases],
         }
-        write_text(self.path / MANIFEST, json.dumps(facts, indent=1) + "\n")
+        write_text(self.path / MANIFEST, _manifest_text(facts))
+
+    @property
+    def manifest_sha256(self) -> str:
+        """The SHA-256 of its manifest but for the table of boxes: a training may have others."""
+        facts = fields.mapping(read_json(self.path / MANIFEST, MANIFEST_BYTES), "the whole")
+        return checksum_of(_manifest_text({name: facts[name] for name in facts if name != "boxes"}).encode())
 
     def rows(self, split: str = "") -> list[tuple[str, str]]:
         """What there is to say of the set, by name; ``split`` says where the choice of validation cases is from."""
@@ -240,7 +249,8 @@ def read_prepared(path: str | Path) -> PreparedSet:
             fields.texts(facts, "classes", MOST_CLASSES),
             tuple(_case(one, number, preprocessing) for number, one in enumerate(fields.items(facts, "cases"))),
             tuple(fields.items(facts, "labels")) if "labels" in facts else (),
-            OwnBoxes.from_facts(facts["boxes"]) if "boxes" in facts else None,
+            KeptBoxes.from_facts(facts["boxes"]) if "boxes" in facts else None,
+            fields.texts(facts, "left_out", MANIFEST_BYTES) if "left_out" in facts else (),
         )
         _check_split(prepared)
     except ValueError as error:
@@ -273,6 +283,10 @@ def _preprocessing(facts: Mapping[str, Any]) -> Preprocessing:
         f"its format is {shown(written)}, and this version reads '{FORMAT}' and older: get a newer ringfence, or "
         "prepare the set again"
     )
+
+
+def _manifest_text(facts: Mapping[str, Any]) -> str:
+    return json.dumps(facts, indent=1) + "\n"
 
 
 def _facts(case: Case) -> dict[str, Any]:

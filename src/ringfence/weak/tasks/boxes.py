@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from ringfence.weak.constraints.registry import make_constraints
 from ringfence.weak.constraints.strips import Strips
 from ringfence.weak.prepared.folds import with_fold
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet, read_prepared
-from ringfence.weak.tasks.drawn import DrawnBoxes, drawn_boxes
+from ringfence.weak.tasks.file_boxes import file_boxes
 from ringfence.weak.tasks.judged import judged_cases
 from ringfence.weak.tasks.labels import check_labels, lonely_classes
 from ringfence.weak.tasks.residence import streams
@@ -61,8 +62,8 @@ def box_task(
     for name, one in make_constraints(asked).items():
         with inside(f"constraints.{name}: "):
             constraints[name] = one.ready(facts)
-    drawn = drawn_boxes(data, prepared)
-    boxes, between = (drawn.every, drawn.between) if drawn else (None, [])
+    drawn = file_boxes(data, prepared)
+    boxes, between = (drawn.boxes, drawn.between) if drawn else (None, [])
     odd = check_labels(boxes, constraints.values(), prepared, tight=data.margin == 0, tighten=data.tighten)
     boxes = None if boxes is None else tightened(boxes, data.tighten)
     judges = judged_cases(prepared)
@@ -77,7 +78,7 @@ def box_task(
     if not prepared.of("validation"):  # Dice on images trained on would be no Dice
         known["case"] = torch.where(known["case"] < 0, known["case"], -1 - known["case"])
     strips = any(isinstance(one, Strips) for one in constraints.values())
-    _check_boxes(train, data.margin, prepared, drawn, strips=strips)
+    _check_boxes(train, data.margin, drawn.file if drawn else prepared.path, prepared.classes, strips=strips)
     return Task(
         train,
         validation,
@@ -123,20 +124,18 @@ def checked_patch(patch: list[int] | None, prepared: PreparedSet) -> Patch | Non
 
 
 def _check_boxes(
-    train: Mapping[str, Tensor], margin: int, prepared: PreparedSet, drawn: DrawnBoxes | None, *, strips: bool
+    train: Mapping[str, Tensor], margin: int, source: Path, classes: Sequence[str], *, strips: bool
 ) -> None:
     """Refuse a set in which a class has no box at all, or in which no strip is left."""
     sides = train["box"][..., 1] - train["box"][..., 0]
     there = (sides > 0).all(dim=-1)
     boxed = there.any(dim=2).any(dim=0)
-    absent = [name for name, there in zip(prepared.classes, boxed.tolist(), strict=True) if not there]
+    absent = [name for name, there in zip(classes, boxed.tolist(), strict=True) if not there]
     if absent:
-        raise ValueError(
-            f"{prepared.path}: no training image has a box of {', '.join(absent)}: nothing to learn from"
-        )
+        raise ValueError(f"{source}: no training image has a box of {', '.join(absent)}: nothing to learn from")
     if strips and not bool((there[..., None] & train["whole"]).any()):
         raise ValueError(
-            f"{drawn.file if drawn else prepared.path}: its boxes are in 3-D, and need not touch the object in "
+            f"{source}: its boxes are in 3-D, and need not touch the object in "
             "every slice: there is no strip that must meet it. Train on volumes, as plans do by themselves (or "
             "give data.patch SLICES ROWS COLUMNS), or give boxes in slices"
         )

@@ -28,13 +28,14 @@ from ringfence.weak.annotations import (
     place_scribbles,
     place_sizes,
 )
+from ringfence.weak.building import PreparationFailed
 from ringfence.weak.inference.card import ModelCard
 from ringfence.weak.inference.model import Model
 from ringfence.weak.inference.model_file import save_model
 from ringfence.weak.inference.predictor import Predictor
 from ringfence.weak.networks.build import Tempered, build_network
 from ringfence.weak.planning.fingerprint import read_fingerprint
-from ringfence.weak.prepared import Case, PreparationFailed, Preprocessing, read_prepared
+from ringfence.weak.prepared import Case, Preprocessing, read_prepared
 from ringfence.weak.prepared.spacing import missing_spacing
 
 CASES = {"a": (0.5, 80), "b": (0.8, 60), "c": (1.0, 40)}

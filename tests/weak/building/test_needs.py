@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from small_downloads import write
 
+from ringfence.weak.building.build import prepare_source
+from ringfence.weak.building.needs import Needs
 from ringfence.weak.datasets.promise12 import find_promise12
-from ringfence.weak.prepared.build import prepare_source
-from ringfence.weak.prepared.needs import Needs
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -19,9 +19,11 @@ from ringfence.documents import read_json
 from ringfence.files import check_room, checksum, checksum_of, remove, write_text
 from ringfence.folders import content
 from ringfence.hints import one_line
+from ringfence.weak.building.common_spacing import Grid
+from ringfence.weak.datasets.box_table import BoxTable
 from ringfence.weak.datasets.source import Source, SourceCase, Stamp
 from ringfence.weak.prepared.case_file import case_file_name, write_case
-from ringfence.weak.prepared.common_spacing import Grid
+from ringfence.weak.prepared.kept_boxes import KeptBoxes, keep_boxes
 from ringfence.weak.prepared.prepared_set import MANIFEST, Case, read_prepared
 from ringfence.weak.prepared.preprocessing import Preprocessing, checked_spacing
 
@@ -55,12 +57,13 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Preparing:
-    """The folder, how its cases are made, what was asked, and the cases that are ready."""
+    """The folder, how its cases are made, what was asked, the cases that are ready, and the boxes kept there."""
 
     path: Path
     preprocessing: Preprocessing
     asked: Mapping[str, Any]
     cases: dict[str, dict[str, Any]]
+    boxes: KeptBoxes | None = None
 
     def ready(self, case: SourceCase, stamps: list[Stamp]) -> Case | None:
         """The case as an earlier call made it, if from these very files, and still whole."""
@@ -69,10 +72,6 @@ class Preparing:
         if facts is None or facts["sources"] != stamps or not file.exists() or checksum(file) != facts["sha256"]:
             return None
         return _case(case, facts)
-
-    def keep(self, case: SourceCase, arrays: Arrays) -> Case:
-        """Write a case, then that it is there."""
-        return self.note(case, write_arrays(self.path, case.name, arrays))
 
     def note(self, case: SourceCase, facts: Facts, *, write: bool = True) -> Case:
         """Note that a case's file is there, which ``write_arrays`` wrote, in whatever process.
@@ -90,7 +89,14 @@ class Preparing:
     def write(self) -> None:
         """Note what was asked and what is ready."""
         facts = {"asked": self.asked, "cases": self.cases}
-        write_text(self.path / SOURCES, json.dumps({**facts, "sha256": _digest(facts)}, indent=1) + "\n")
+        boxes = {"boxes": self.boxes.to_facts()} if self.boxes else {}
+        write_text(self.path / SOURCES, json.dumps({**facts, "sha256": _digest(facts), **boxes}, indent=1) + "\n")
+
+    def keep(self, table: BoxTable | None) -> None:
+        """Keep the table of boxes, in place of the one that an earlier call kept, and note it."""
+        boxes = keep_boxes(table, self.path, self.boxes)
+        if boxes != self.boxes:
+            replace(self, boxes=boxes).write()
 
 
 def write_arrays(folder: Path, case: str, arrays: Arrays) -> Facts:
@@ -130,13 +136,21 @@ def open_preparing(path: Path, source: Source, preprocessing: Preprocessing) -> 
         "spacing": preprocessing.spacing,
     }
     stored = _stored(path)
-    preparing = Preparing(path, preprocessing, asked, stored["cases"] if stored else {})
+    preparing = Preparing(path, preprocessing, asked, stored["cases"] if stored else {}, _kept(stored))
     if stored:
-        _check_asked(path, stored["asked"], asked)
+        _check_asked(path, stored["asked"], asked, masked=any(case.mask for case in source.cases))
         _check_cases(preparing, source)
-    else:
+    if not stored or stored["asked"] != json.loads(json.dumps(asked)):
         preparing.write()
     return preparing
+
+
+def _kept(stored: Mapping[str, Any] | None) -> KeptBoxes | None:
+    """The boxes that an earlier call kept, as far as its note can be read."""
+    try:
+        return KeptBoxes.from_facts(stored["boxes"]) if stored and "boxes" in stored else None
+    except ValueError:
+        return None
 
 
 def _case(case: SourceCase, facts: Facts) -> Case:
@@ -182,8 +196,10 @@ def _digest(facts: Mapping[str, Any]) -> str:
     return checksum_of(json.dumps(facts, sort_keys=True).encode())
 
 
-def _check_asked(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    different = [key for key in asked if before.get(key) != asked[key]]
+def _check_asked(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any], *, masked: bool) -> None:
+    """Refuse what would make other arrays: without masks, classes are names alone, and may be corrected."""
+    names = () if masked else ("classes", "labels")
+    different = [key for key in asked if before.get(key) != asked[key] and key not in names]
     if different:
         words = "; ".join(f"{key} was {one_line(str(before.get(key)))}, now {asked[key]}" for key in different)
         raise FileExistsError(f"{path} holds another preparation ({words}): name a new folder. Nothing was changed")
@@ -193,7 +209,11 @@ def _check_cases(preparing: Preparing, source: Source) -> None:
     """Refuse another data set of the same kind, and another split of a set that may have been trained on."""
     path, names = preparing.path, {case.name for case in source.cases}
     strangers = sorted(preparing.cases.keys() - names - source.problems.keys())
-    if strangers:
+    if names & preparing.cases.keys() and not (path / MANIFEST).exists():  # taken out before it was a set
+        remove(path / case_file_name(name) for name in strangers)
+        for name in strangers:
+            del preparing.cases[name]
+    elif strangers:
         raise FileExistsError(
             f"{path} holds cases that are not in this data set ({', '.join(strangers[:SHOWN])}): name a new "
             "folder. Nothing was changed"

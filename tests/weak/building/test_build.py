@@ -16,12 +16,12 @@ import SimpleITK as sitk  # noqa: N813 - everyone's habit
 from small_downloads import SIZE, case, labelled, nifti, volume, write
 
 from ringfence.files import WriteFailed, checksum
+from ringfence.weak.building import build
+from ringfence.weak.building.build import PreparationFailed, prepare_source
+from ringfence.weak.building.common_spacing import median_size
+from ringfence.weak.building.unfinished import SOURCES
 from ringfence.weak.datasets import find_folder, find_promise12
-from ringfence.weak.prepared import build
-from ringfence.weak.prepared.build import PreparationFailed, prepare_source
-from ringfence.weak.prepared.common_spacing import median_size
 from ringfence.weak.prepared.prepared_set import MANIFEST, read_prepared
-from ringfence.weak.prepared.unfinished import SOURCES
 
 PROMISE12 = Path(os.environ.get("RINGFENCE_PROMISE12", Path(__file__).parents[4] / "shared" / "data" / "promise12"))
 

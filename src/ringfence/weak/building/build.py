@@ -16,16 +16,11 @@ from numpy.typing import NDArray
 from ringfence.files import WriteFailed
 from ringfence.folders import locked
 from ringfence.hints import hint, one_line, shown
-from ringfence.weak.datasets import Layout, Source, SourceCase, layout_named
-from ringfence.weak.datasets.layout import Spacing
-from ringfence.weak.datasets.source import Stamp, check_places
-from ringfence.weak.prepared.common_spacing import Grid, choose_grid, grid_of
-from ringfence.weak.prepared.needs import Needs, needs_of
-from ringfence.weak.prepared.own_boxes import keep_boxes
-from ringfence.weak.prepared.preparation import Preparation
-from ringfence.weak.prepared.prepared_set import MANIFEST, Case, PreparedSet
-from ringfence.weak.prepared.preprocessing import PERCENTILES, Preprocessing
-from ringfence.weak.prepared.unfinished import (
+from ringfence.weak.annotations import read_boxes
+from ringfence.weak.building.common_spacing import Grid, choose_grid, grid_of
+from ringfence.weak.building.needs import Needs, needs_of
+from ringfence.weak.building.preparation import Preparation
+from ringfence.weak.building.unfinished import (
     SHOWN,
     SOURCES,
     Arrays,
@@ -35,12 +30,23 @@ from ringfence.weak.prepared.unfinished import (
     stored_grid,
     write_arrays,
 )
+from ringfence.weak.datasets import Layout, Source, SourceCase, layout_named
+from ringfence.weak.datasets.box_table import BoxTable
+from ringfence.weak.datasets.layout import Spacing
+from ringfence.weak.datasets.source import Stamp, check_places
+from ringfence.weak.prepared.kept_boxes import KeptBoxes
+from ringfence.weak.prepared.prepared_set import MANIFEST, Case, PreparedSet
+from ringfence.weak.prepared.preprocessing import PERCENTILES, Preprocessing
 from ringfence.weak.ranks.cases import Crew
 from ringfence.weak.volumes import Volume, check_same_grid, read_channels, read_volume
 
 
 class PreparationFailed(ValueError):  # noqa: N818 - some cases did, not the program
     """Cases that could not be prepared, a line each."""
+
+
+class BoxesRefused(ValueError):  # noqa: N818 - the table is wrong, not the program
+    """A table of boxes that does not fit the cases, each box at fault in a line."""
 
 
 def prepare(
@@ -78,6 +84,7 @@ def prepare(
 
     Raises:
         PreparationFailed: cases failed, each is listed; the others are ready, and need not be made again.
+        BoxesRefused: the table of boxes beside the images does not fit them; they are ready likewise.
     """
     layout = layout_named(layout)
     known = [option.name for option in layout.options]
@@ -133,7 +140,9 @@ def prepare_source(
             skip_failures,
             sorted(source.validation),
             source.channels,
+            source.classes,
             source.labels,
+            source.boxes.sha256 if source.boxes else None,
         ),
     )
     with locked(folder, "prepared") if crew.world.first else nullcontext():
@@ -189,11 +198,34 @@ def _prepare(
         source.classes,
         tuple(cases),
         source.labels,
+        left_out=tuple(case.name for case in source.cases if case.name not in {one.name for one in cases}),
     )
+    table, remarks = _checked_table(source.boxes, prepared)
+    if table is not None:
+        prepared = replace(prepared, boxes=KeptBoxes(table.name, table.sha256))
     if crew.world.first:
-        prepared = replace(prepared, boxes=keep_boxes(source.boxes, preparing.path))
+        preparing.keep(table)
         prepared.write_manifest()
-    return Preparation(prepared, tuple(sorted(failures)), kept, source.split)
+    return Preparation(prepared, tuple(sorted(failures)), kept, source.split, remarks)
+
+
+def _checked_table(table: BoxTable | None, prepared: PreparedSet) -> tuple[BoxTable | None, tuple[str, ...]]:
+    """The table if it fits the set; one that does not is refused, or passed over where masks have boxes."""
+    if table is None:
+        return None, ()
+    try:
+        read_boxes(table.path, prepared, table.text)
+    except ValueError as error:
+        if all(case.masked for case in prepared.of("train")):
+            return None, (
+                f"{error}\n{table.path.name} is not kept with the set: training takes boxes around the masks. To "
+                "train on your own, repair them and run the same command again",
+            )
+        raise BoxesRefused(
+            f"{error}\nAll cases are ready in {prepared.path}. Repair the boxes and run the same command "
+            "again, which does only what is missing"
+        ) from None
+    return table, ()
 
 
 @contextmanager

@@ -18,24 +18,29 @@ class Preparation:
         failures: a line for each case that was left out.
         kept: how many of its cases an earlier call had made.
         split: in words, where the choice of the validation cases comes from.
+        remarks: what looks odd, a line each.
     """
 
     prepared: PreparedSet
     failures: tuple[str, ...] = ()
     kept: int = 0
     split: str = ""
+    remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         text = as_text(self._title(), self.prepared.rows(self.split))
         if self.failures:
             text += "\n".join(["\nleft out:", *(f"  {one_line(line)}" for line in self.failures)])
-        return text
+        return "\n".join([text, *self.remarks])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         rows = self.prepared.rows(self.split)
-        return as_html(self._title(), [*rows, *(("left out", line) for line in self.failures)])
+        return as_html(
+            self._title(),
+            [*rows, *(("left out", line) for line in self.failures), *(("note", line) for line in self.remarks)],
+        )
 
     def _title(self) -> str:
         before = f", {self.kept} of them ready before" if self.kept else ""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ringfence.files import check_room
 from ringfence.memory import in_words
+from ringfence.weak.building.unfinished import Preparing
 from ringfence.weak.datasets.source import Source, SourceCase
 from ringfence.weak.prepared.case_file import case_file_name
 from ringfence.weak.prepared.preprocessing import AT_ONCE
-from ringfence.weak.prepared.unfinished import Preparing
 from ringfence.weak.ranks.cases import Crew
 from ringfence.weak.volumes import read_shape
 

@@ -16,10 +16,10 @@ import pytest
 from small_downloads import SIZE, case, content, labelled, nifti
 
 from ringfence.folders import LOCK
+from ringfence.weak.building.build import PreparationFailed, prepare_source
+from ringfence.weak.building.unfinished import SOURCES
 from ringfence.weak.datasets import find_folder, find_promise12
-from ringfence.weak.prepared.build import PreparationFailed, prepare_source
 from ringfence.weak.prepared.prepared_set import MANIFEST, read_prepared
-from ringfence.weak.prepared.unfinished import SOURCES
 
 
 def test_again_does_only_what_is_missing(download: Path, tmp_path: Path) -> None:

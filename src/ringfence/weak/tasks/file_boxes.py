@@ -2,63 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ringfence.hints import listed
 from ringfence.weak.annotations import BoxAnnotation, left_out, read_boxes
 from ringfence.weak.prepared.prepared_set import PreparedSet
 from ringfence.weak.tasks.settings import BoxDataSettings
 
-FROM_MASKS: Final = "masks"
+MASKS: Final = "masks"
 """Instead of the name of a file: boxes are those around the masks."""
 
 
 @dataclass(frozen=True)
-class DrawnBoxes:
+class FileBoxes:
     """Boxes from a file.
 
     Attributes:
         file: where they stand.
-        drawn: all of them.
+        boxes: all of them, those between among them.
         between: those that nobody drew: of slices left out between two boxes of an object (``data.gap``).
     """
 
     file: Path
-    drawn: list[BoxAnnotation]
-    between: list[BoxAnnotation] = field(default_factory=list)
-
-    @property
-    def every(self) -> list[BoxAnnotation]:
-        """Those that were drawn, and those between them."""
-        return [*self.drawn, *self.between]
+    boxes: list[BoxAnnotation]
+    between: list[BoxAnnotation]
 
 
 def boxes_file(data: BoxDataSettings, prepared: PreparedSet) -> Path | None:
     """The file that boxes are read from; None if they are taken from the masks."""
-    if data.boxes == FROM_MASKS:
+    if data.boxes == MASKS:
         return None
     if data.boxes is not None:
         return Path(data.boxes)
     return prepared.boxes.path_in(prepared.path) if prepared.boxes else None
 
 
-def drawn_boxes(data: BoxDataSettings, prepared: PreparedSet) -> DrawnBoxes | None:
+def file_boxes(data: BoxDataSettings, prepared: PreparedSet) -> FileBoxes | None:
     """The boxes of the file, checked against the set; None if they are taken from the masks."""
-    file = boxes_file(data, prepared)
-    if file is None:
+    unmasked = [case.title for case in prepared.of("train") if not case.masked]
+    if data.boxes == MASKS and unmasked:
+        raise ValueError(f"data.boxes {MASKS}: {listed(unmasked)} has no mask to take them from")
+    try:
+        file = boxes_file(data, prepared)
+        boxes = None if file is None else read_boxes(file, prepared)
+    except (ValueError, FileNotFoundError) as error:
+        if data.boxes is None and not unmasked:
+            raise type(error)(
+                f"{error}\nThese boxes came with the set; data.boxes {MASKS} takes those around the masks"
+            ) from None
+        raise
+    if file is None or boxes is None:
         if data.tighten:
             raise ValueError(
                 f"data.tighten is {data.tighten}, and there is no file of boxes (data.boxes): those around masks "
                 "are tight"
             )
         return None
-    try:
-        boxes = read_boxes(file, prepared)
-    except ValueError as error:
-        if data.boxes is None and all(case.masked for case in prepared.of("train")):
-            raise ValueError(
-                f"{error}\nThese boxes came with the set; --data.boxes {FROM_MASKS} takes those around the masks"
-            ) from None
-        raise
-    return DrawnBoxes(file, boxes, left_out(boxes, data.gap))
+    between = left_out(boxes, data.gap)
+    return FileBoxes(file, [*boxes, *between], between)

@@ -11,12 +11,13 @@ import torch
 from prepared_sets import make_prepared
 from ringfence.weak.annotations import boxes_from_masks, write_boxes_csv
 from ringfence.weak.annotations.annotation import annotations_from_boxes
+from ringfence.weak.datasets.box_table import table_beside
 from ringfence.weak.experiments.one_training import about_data
 from ringfence.weak.experiments.planned import as_yaml, plan, planned
-from ringfence.weak.prepared.own_boxes import keep_boxes
+from ringfence.weak.prepared.kept_boxes import keep_boxes
 from ringfence.weak.prepared.prepared_set import PreparedSet
 from ringfence.weak.tasks.boxes import box_task
-from ringfence.weak.tasks.drawn import boxes_file, drawn_boxes
+from ringfence.weak.tasks.file_boxes import boxes_file, file_boxes
 from ringfence.weak.tasks.settings import BoxDataSettings
 
 ASKED = {"strips": {"width": 2}, "outside": {}}
@@ -35,7 +36,7 @@ def with_boxes(tmp_path: Path, wider: int = 1) -> PreparedSet:
             boxes.append(replace(one, high=high))
     (tmp_path / "mine").mkdir()
     write_boxes_csv(tmp_path / "mine/boxes.csv", boxes, prepared)
-    prepared = replace(prepared, boxes=keep_boxes(tmp_path / "mine/boxes.csv", prepared.path))
+    prepared = replace(prepared, boxes=keep_boxes(table_beside(tmp_path / "mine"), prepared.path, prepared.boxes))
     prepared.write_manifest()
     return prepared
 
@@ -46,8 +47,8 @@ def test_what_is_named_wins(tmp_path: Path) -> None:
     for asked, expected in ((None, own), (str(other), other), ("masks", None)):
         data = BoxDataSettings(prepared=str(prepared.path), boxes=asked)
         assert boxes_file(data, prepared) == expected
-        drawn = drawn_boxes(data, prepared)
-        assert (drawn.file if drawn else None) == expected
+        found = file_boxes(data, prepared)
+        assert (found.file if found else None) == expected
     assert boxes_file(BoxDataSettings(), make_prepared(tmp_path / "other")) is None
 
 
@@ -72,23 +73,59 @@ def test_a_plan_takes_them_and_says_so(tmp_path: Path) -> None:
     around = plan(BoxDataSettings(prepared=str(prepared.path), boxes="masks"), "cpu")
     assert "data.margin" not in around.changes
     assert planned(around).data.boxes == "masks"
+    assert "data.boxes: masks\n      around the masks" in str(around)
 
 
 def test_a_run_says_which_boxes_it_had(tmp_path: Path) -> None:
-    """So that one with others is not gone on with."""
+    """So that one with others is not gone on with, and is told why; what a training did not use may change."""
     prepared = with_boxes(tmp_path)
+    before = prepared.boxes
+    assert before is not None
     settings = planned(plan(str(prepared.path), "cpu"))
     task = box_task(settings.data, settings.constraints, prepared)
-    assert prepared.boxes is not None
-    assert about_data(settings, task, prepared)["boxes"] == prepared.boxes.sha256
+    about = about_data(settings, task, prepared)
+    assert about["boxes"] == before.sha256
+    file = tmp_path / "mine/boxes.csv"
+    file.write_text("\n".join(file.read_text().splitlines()[:-1]))
+    prepared = replace(prepared, boxes=keep_boxes(table_beside(tmp_path / "mine"), prepared.path, before))
+    prepared.write_manifest()
+    now = about_data(settings, task, prepared)
+    assert {name for name in about if about[name] != now[name]} == {"boxes"}
+    masks = settings.changed({"data.boxes": "masks"})
+    assert "boxes" not in about_data(masks, task, prepared)
+
+
+def test_masks_that_are_not_there(tmp_path: Path) -> None:
+    prepared = make_prepared(tmp_path / "set", masked=False)
+    with pytest.raises(ValueError, match=r"data.boxes masks: case0, case1, case2 has no mask to take them from"):
+        file_boxes(BoxDataSettings(boxes="masks"), prepared)
+
+
+def test_a_table_that_is_lost_names_the_way_out(tmp_path: Path) -> None:
+    prepared = with_boxes(tmp_path)
+    (tmp_path / "set/boxes.csv").unlink()
+    with pytest.raises(FileNotFoundError, match=r"is missing: prepare the set again.*\n.*data.boxes masks takes"):
+        file_boxes(BoxDataSettings(), prepared)
+
+
+def test_boxes_of_cases_that_were_left_out_are_passed_over(tmp_path: Path) -> None:
+    prepared = with_boxes(tmp_path)
+    with (tmp_path / "mine/boxes.csv").open("a") as file:
+        file.write("broken,0,class 1,1,2,1,2\n")
+    data = BoxDataSettings(boxes=str(tmp_path / "mine/boxes.csv"))
+    with pytest.raises(ValueError, match="case 'broken' is not in"):
+        file_boxes(data, prepared)
+    found = file_boxes(data, replace(prepared, left_out=("broken",)))
+    assert found is not None
+    assert {box.case for box in found.boxes} == {case.name for case in prepared.cases}
 
 
 def test_boxes_that_do_not_fit_name_the_way_out(tmp_path: Path) -> None:
     prepared = with_boxes(tmp_path)
     rows = (tmp_path / "mine/boxes.csv").read_text().splitlines()
     (tmp_path / "mine/boxes.csv").write_text("\n".join([*rows, "case9,0,class 1,1,2,1,2", ""]))
-    prepared = replace(prepared, boxes=keep_boxes(tmp_path / "mine/boxes.csv", prepared.path))
-    with pytest.raises(ValueError, match=r"case 'case9' is not in .*\n.*--data.boxes masks takes those around"):
-        drawn_boxes(BoxDataSettings(), prepared)
+    prepared = replace(prepared, boxes=keep_boxes(table_beside(tmp_path / "mine"), prepared.path, prepared.boxes))
+    with pytest.raises(ValueError, match=r"case 'case9' is not in .*\n.*data.boxes masks takes those around"):
+        file_boxes(BoxDataSettings(), prepared)
     with pytest.raises(ValueError, match=r"case 'case9' is not in [^\n]*$"):
-        drawn_boxes(BoxDataSettings(boxes=str(tmp_path / "mine/boxes.csv")), prepared)
+        file_boxes(BoxDataSettings(boxes=str(tmp_path / "mine/boxes.csv")), prepared)

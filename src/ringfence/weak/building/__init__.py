@@ -1,0 +1,6 @@
+"""From a data set as downloaded to a prepared one."""
+
+from ringfence.weak.building.build import PreparationFailed, prepare, prepare_source
+from ringfence.weak.building.preparation import Preparation
+
+__all__ = ["Preparation", "PreparationFailed", "prepare", "prepare_source"]
