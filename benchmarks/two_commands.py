@@ -31,7 +31,8 @@ import unseen_sets
 from records import origin
 from ringfence.environment import commit, environment
 
-KINDS = {name: kind.about for name, kind in (*generated_sets.KINDS.items(), *unseen_sets.UNSEEN.items())}
+KINDS = {name: kind.about for name, kind in generated_sets.KINDS.items()}
+KINDS |= {name: kind.about for name, kind in unseen_sets.UNSEEN.items()}
 TESTS = 8
 
 

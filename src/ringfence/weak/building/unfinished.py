@@ -140,7 +140,7 @@ def open_preparing(path: Path, source: Source, preprocessing: Preprocessing) -> 
     if stored:
         _check_asked(path, stored["asked"], asked, masked=any(case.mask for case in source.cases))
         _check_cases(preparing, source)
-    if not stored or stored["asked"] != json.loads(json.dumps(asked)):
+    if not stored or json.dumps(stored["asked"]) != json.dumps(asked):
         preparing.write()
     return preparing
 
