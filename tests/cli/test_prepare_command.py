@@ -49,7 +49,7 @@ def test_a_summary_and_what_to_do_next(download: Path, tmp_path: Path, capsys: p
         "masks       3 with, 0 without",
         "size        16 × 24",
         "classes     prostate",
-        f"next: ringfence train --data.prepared {out}",
+        f"next: ringfence train {out}",
     ):
         assert line in text, line
     assert [case.name for case in read_prepared(out).of("validation")] == ["Case01", "Case03"]
@@ -169,6 +169,6 @@ def test_images_and_boxes_are_enough(tmp_path: Path, capsys: pytest.CaptureFixtu
         "masks       0 with, 2 without",
         "boxes       from boxes.csv",
         "classes     cyst",
-        f"next: ringfence train --data.prepared {out}\n",
+        f"next: ringfence train {out}\n",
     ):
         assert line in text, line

@@ -12,7 +12,7 @@ import yaml
 
 from children import python
 from prepared_sets import make_prepared
-from ringfence.cli import main
+from ringfence.cli import main, train
 from ringfence.weak import BoxCompareSettings, TrainSettings, WeakSegmentation, from_preset
 from ringfence.weak.constraints.registry import kinds, settings_of
 from ringfence.weak.experiments.parsing import as_config
@@ -53,7 +53,7 @@ def test_the_help_explains_every_option(command: str, capsys: pytest.CaptureFixt
         main([*command.split(), "--help"])
     assert stop.value.code == 0
     page = " ".join(capsys.readouterr().out.split())
-    config = "[CONFIG] " if command == "train" else ""
+    config = "[PREPARED | CONFIG] " if command == "train" else ""
     assert f"usage: ringfence {command} {config}[options]" in page
     for group, values in as_config(COMMANDS[command]).items():
         for name in values if isinstance(values, dict) and group != "constraints" else [None]:
@@ -131,7 +131,7 @@ def test_a_printed_config_reads_back_as_itself(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("train", "train on what? `ringfence train --data.prepared FOLDER`; see --help"),
+        ("train", "train on what? `ringfence train PREPARED`, the folder that `ringfence prepare` wrote"),
         ("train --training.epochs 1", "data.prepared: which prepared set? Name the folder that `ringfence prepare` wrote"),
         ("train --data.prepared nowhere", "nowhere is not a prepared set: there is no manifest.json in it. Make one with `ringfence prepare"),
         ("train --data.prepard set", "there is no option 'data.prepard'; did you mean 'data.prepared'?"),
@@ -158,7 +158,7 @@ def test_a_printed_config_reads_back_as_itself(
         ("train tiny.yaml --data.prepared set --log_barrier.t 0", "log_barrier: t must be positive and finite, got t=0.0"),
         ("train tiny.yaml --data.prepared set --optimiser.class_path torch.optim.Adm", "optimiser.class_path: torch.optim has no 'Adm'; did you mean 'Adam'?"),
         ("train boxes-smal --data.prepared set", "there is no preset 'boxes-smal'; did you mean 'boxes-small'?"),
-        ("train set", "set is a folder, and CONFIG a YAML file; give a prepared set by --data.prepared set"),
+        ("train .", ". is not a prepared set: there is no manifest.json in it"),
         ("train --preset synthetic-small", "preset 'synthetic-small' is not for ringfence train; these are: plan, boxes, boxes-small"),
         ("train --resume", "--resume needs --out FOLDER: which run should go on?"),
         ("train --out nowhere --resume", "nowhere holds no run (there is no config.yaml in it)"),
@@ -269,3 +269,16 @@ def test_a_manifest_names_its_folder_and_resume_can_be_false(place: Path) -> Non
     arguments = "train tiny.yaml --data.prepared set/manifest.json --out run --resume false"
     assert main(arguments.split()) == 0
     assert (place / "run" / "model.safetensors").exists()
+
+
+def test_a_folder_is_the_set_and_a_preset_is_no_folder(place: Path) -> None:
+    """`ringfence train SET` needs no option; a folder that is called as a preset is a set only if it is one."""
+    assert main(["train", "set", "--config", "tiny.yaml", "--training.epochs=1", "--out", "run"]) == 0
+    assert yaml.safe_load((place / "run" / "config.yaml").read_text())["data"]["prepared"] == "set"
+    (place / "boxes-small").mkdir()
+    assert train._option_of("boxes-small") == "--preset"
+    make_prepared(place / "boxes-small", cases=2)
+    assert train._option_of("boxes-small") == "--data.prepared"
+    assert [train._option_of(word) for word in ("set", "tiny.yaml", "new.yaml", "promise12")] == [
+        *("--data.prepared", "--config", "--config", "--preset")
+    ]

@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> str:
     boxes = f" --data.boxes {quote(options.boxes)}" if options.boxes else ""
     patch = f" --data.patch {' '.join(map(str, options.patch))}" if options.patch else ""
     volumes = "" if options.volumes is None else f" --data.volumes {str(options.volumes).lower()}"
-    after = f"next: ringfence train --data.prepared {quote(options.prepared)}{boxes}{volumes}{patch}"
+    after = f"next: ringfence train {quote(options.prepared)}{boxes}{volumes}{patch}"
     if options.out is not None:
         write_text(options.out, as_yaml(made))
         after = f"next: ringfence train {quote(str(options.out))}"

@@ -184,7 +184,7 @@ def _next(done: Preparation) -> str:
         return "no case is for training: to train, name fewer for validation"
     known = prepared.boxes or all(case.masked for case in prepared.cases)
     boxes = "" if known else " --data.boxes BOXES.csv"
-    return f"next: ringfence train --data.prepared {shlex.quote(str(prepared.path))}{boxes}"
+    return f"next: ringfence train {shlex.quote(str(prepared.path))}{boxes}"
 
 
 def _either(names: Sequence[str] | dict[str, Layout]) -> str:

@@ -1,4 +1,4 @@
-"""`ringfence train [CONFIG]`: one model from boxes, for `ringfence predict`."""
+"""`ringfence train PREPARED`: one model from boxes, for `ringfence predict`."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ TRAIN: Final = Experiment(
     """Train a segmentation model on a prepared set (`ringfence prepare`) from boxes, without a single mask; the
     model is for `ringfence predict`. All settings follow from the set, as `ringfence plan PREPARED` says. CONFIG is
     a YAML file, or the name of a preset to begin from instead.""",
-    """examples: `ringfence train --data.prepared PREPARED`;
+    """examples: `ringfence train PREPARED`; `ringfence train PREPARED --data.boxes boxes.csv --out runs/mine`;
     `ringfence train boxes-small --data.prepared PREPARED` (by a preset, for slices of 64×64);
-    `ringfence train --data.prepared PREPARED --data.boxes boxes.csv --out runs/mine`;
     `--constraints.compactness {} --constraints.strips.width 3`;
     `--print_config > my.yaml` and then `ringfence train my.yaml`; after Ctrl-C, `--out THAT_FOLDER --resume`.""",
     TrainSettings,
     ("plan", "boxes", "boxes-small", "promise12", "promise12-small"),
     "train",
-    "[CONFIG] [options]",
+    "[PREPARED | CONFIG] [options]",
 )
 
 
@@ -38,14 +37,9 @@ def run(arguments: Sequence[str]) -> str:
     """Train; where the model is, and what to do with it."""
     words = list(arguments)
     if words and not words[0].startswith("-"):
-        if Path(words[0]).is_dir():
-            raise ValueError(
-                f"{words[0]} is a folder, and CONFIG a YAML file; give a prepared set by --data.prepared {words[0]}"
-            )
-        a_file = Path(words[0]).exists() or Path(words[0]).suffix in (".yaml", ".yml", ".json")
-        words[:1] = ["--config" if a_file else "--preset", words[0]]
+        words[:1] = [_option_of(words[0]), words[0]]
     elif not words:
-        raise ValueError("train on what? `ringfence train --data.prepared FOLDER`; see --help")
+        raise ValueError("train on what? `ringfence train PREPARED`, the folder that `ringfence prepare` wrote")
     plans: list[Plan] = []
     settings, folder, resume = replace(TRAIN, tell=plans.append).parsed(words)
     with quick_start(settings.training.device, "ringfence train", compiles=settings.training.compile):
@@ -69,3 +63,15 @@ def run(arguments: Sequence[str]) -> str:
         f"The model is {model}; every epoch is in {folder / 'metrics.csv'}.\n"
         f"Next: ringfence predict {quote(str(model))} IMAGES OUT{trust}"
     )
+
+
+def _option_of(word: str) -> str:
+    """What a first word without an option is: a prepared set, a file of settings, or a preset."""
+    folder = Path(word)
+    if folder.is_dir():
+        from ringfence.weak.prepared.prepared_set import MANIFEST
+
+        if word not in TRAIN.presets or (folder / MANIFEST).exists():
+            return "--data.prepared"
+    a_file = folder.is_file() or folder.suffix in (".yaml", ".yml", ".json")
+    return "--config" if a_file else "--preset"

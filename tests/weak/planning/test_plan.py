@@ -255,7 +255,7 @@ def test_the_command_prints_writes_and_does_not_overwrite(
     assert main(["plan", str(prepared), "--device", "cpu", "--patch", "16", "16", "32"]) == 0
     said = capsys.readouterr().out
     assert "data.patch: [16, 16, 32]" in said
-    assert said.endswith(f"next: ringfence train --data.prepared {prepared} --data.patch 16 16 32\n")
+    assert said.endswith(f"next: ringfence train {prepared} --data.patch 16 16 32\n")
     assert main(["plan", str(prepared), "--patch", "999", "16", "16"]) == 2  # as training would refuse it
     assert "data.patch is slices, rows and columns of a patch, at most" in capsys.readouterr().err
 
