@@ -159,7 +159,10 @@ def test_images_and_boxes_are_enough(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["prepare", "folder", str(mine), out]) == 2
     text = capsys.readouterr().err
     assert f"ringfence prepare: {table}: line 3: row_low 2 and row_high 90: not within the 16 rows of bert" in text
-    assert f"All cases are ready in {out}. Repair the boxes and run the same command again" in text
+    assert (
+        f"All cases are ready in {out}, which is not a prepared set yet. Repair the boxes and run the same command"
+        in text
+    )
     assert not (tmp_path / "set" / "manifest.json").exists()
     table.write_text(table.read_text().replace("90", "9"))
     assert main(["prepare", "folder", str(mine), out]) == 0

@@ -275,10 +275,16 @@ def test_a_folder_is_the_set_and_a_preset_is_no_folder(place: Path) -> None:
     """`ringfence train SET` needs no option; a folder that is called as a preset is a set only if it is one."""
     assert main(["train", "set", "--config", "tiny.yaml", "--training.epochs=1", "--out", "run"]) == 0
     assert yaml.safe_load((place / "run" / "config.yaml").read_text())["data"]["prepared"] == "set"
-    (place / "boxes-small").mkdir()
-    assert train._option_of("boxes-small") == "--preset"
-    make_prepared(place / "boxes-small", cases=2)
-    assert train._option_of("boxes-small") == "--data.prepared"
-    assert [train._option_of(word) for word in ("set", "tiny.yaml", "new.yaml", "promise12")] == [
-        *("--data.prepared", "--config", "--config", "--preset")
-    ]
+    made = {
+        "set": ["--data.prepared", "set"],
+        "set/manifest.json": ["--data.prepared", "set"],
+        "sets/mine": ["--data.prepared", "sets/mine"],
+        "tiny.yaml": ["--config", "tiny.yaml"],
+        "configs/new.yaml": ["--config", "configs/new.yaml"],
+        "promise12": ["--preset", "promise12"],
+        "boxs": ["--preset", "boxs"],
+    }
+    assert {word: train._meant(word, []) for word in made} == made
+    make_prepared(place / "promise12", cases=2)
+    assert train._meant("promise12", []) == ["--data.prepared", "promise12"]
+    assert train._meant("promise12", ["--data.prepared=set"]) == ["--preset", "promise12"]

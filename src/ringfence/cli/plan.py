@@ -17,8 +17,8 @@ def run(arguments: Sequence[str]) -> str:
     parser = Parser(
         prog="ringfence plan",
         description="""Look at a prepared set and its boxes, and derive how to train on it: slices or volumes, the
-        network, strips, and the barrier, each with its reason. `ringfence train --data.prepared PREPARED` does
-        that by itself; a plan that was written to a file can be changed, and given to it instead.""",
+        network, strips, and the barrier, each with its reason. `ringfence train PREPARED` does that by
+        itself; a plan that was written to a file can be changed, and given to it instead.""",
         allow_abbrev=False,
     )
     parser.add_argument("prepared", metavar="PREPARED", help="the folder that `ringfence prepare` wrote")

@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> str:
     """Train; where the model is, and what to do with it."""
     words = list(arguments)
     if words and not words[0].startswith("-"):
-        words[:1] = [_option_of(words[0]), words[0]]
+        words[:1] = _meant(words[0], words[1:])
     elif not words:
         raise ValueError("train on what? `ringfence train PREPARED`, the folder that `ringfence prepare` wrote")
     plans: list[Plan] = []
@@ -65,13 +65,16 @@ def run(arguments: Sequence[str]) -> str:
     )
 
 
-def _option_of(word: str) -> str:
-    """What a first word without an option is: a prepared set, a file of settings, or a preset."""
-    folder = Path(word)
-    if folder.is_dir():
-        from ringfence.weak.prepared.prepared_set import MANIFEST
+def _meant(word: str, others: Sequence[str]) -> list[str]:
+    """What a first word without an option is: a prepared set, a preset, or a file of settings."""
+    from ringfence.weak.experiments.presets import preset_names
 
-        if word not in TRAIN.presets or (folder / MANIFEST).exists():
-            return "--data.prepared"
-    a_file = folder.is_file() or folder.suffix in (".yaml", ".yml", ".json")
-    return "--config" if a_file else "--preset"
+    path = Path(word)
+    named = any(other.partition("=")[0] == "--data.prepared" for other in others)
+    if word in preset_names() and (named or not path.is_dir()):
+        return ["--preset", word]
+    if path.is_dir() or path.name == "manifest.json":
+        return ["--data.prepared", str(path) if path.is_dir() else str(path.parent)]
+    if path.is_file() or path.suffix in (".yaml", ".yml", ".json"):
+        return ["--config", word]
+    return ["--data.prepared" if len(path.parts) > 1 else "--preset", word]

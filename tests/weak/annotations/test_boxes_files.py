@@ -360,3 +360,10 @@ def test_names_are_no_formulas_and_come_back(tmp_path: Path, case: str, label: s
     with path.open(newline="", encoding="utf-8") as lines:
         cells = [cell for row in csv.reader(lines) for cell in row]
     assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))]
+
+
+@pytest.mark.parametrize(("first", "between"), [("sep=;", ";"), ("SEP=,\r", ","), ("sep=\t", "\t")])
+def test_a_line_for_excel_is_no_header(tmp_path: Path, prepared: PreparedSet, first: str, between: str) -> None:
+    rows = f"{HEADER}\nCase00,0,1,0,1,0,1\nCase00,0,9,0,1,0,1\n".replace(",", between)
+    with pytest.raises(ValueError, match=r"line 4: class is '9'"):
+        read_boxes(written(tmp_path, f"{first}\n{rows}"), prepared)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from small_downloads import nifti
 
-from ringfence.weak.building.build import BoxesRefused, PreparationFailed, prepare, prepare_source
+from ringfence.weak.building import BoxesRefused, PreparationFailed, prepare, prepare_source
 from ringfence.weak.datasets import LAYOUTS
 from ringfence.weak.datasets.box_table import BoxTable
 from ringfence.weak.prepared.kept_boxes import KeptBoxes
@@ -94,21 +94,27 @@ def test_a_case_without_boxes_may_be_taken_out(folder: Path, tmp_path: Path) -> 
 
 
 def test_boxes_of_a_case_that_failed_are_passed_over(folder: Path, tmp_path: Path) -> None:
+    """One that cannot be read, and one of which there is no image."""
     (folder / "c.nii.gz").write_bytes(b"no image")
-    (folder / "boxes.csv").write_text(HEADER + ROWS + "c,0,x,1,2,1,2\n")
-    with pytest.raises(PreparationFailed, match="1 failed and 2 are ready"):
+    nifti(folder / "masks/d.nii.gz", np.zeros((3, 16, 16), np.uint8))
+    (folder / "boxes.csv").write_text(HEADER + ROWS + "c.nii.gz,0,x,1,2,1,2\nd,0,x,1,2,1,2\n")
+    with pytest.raises(PreparationFailed, match="2 failed and 2 are ready"):
         prepare("folder", folder, tmp_path / "set")
     done = prepare("folder", folder, tmp_path / "set", skip_failures=True)
-    assert (len(done.failures), done.prepared.left_out) == (1, ("c",))
+    assert (len(done.failures), done.prepared.left_out) == (2, ("c", "d"))
     assert read_prepared(tmp_path / "set") == done.prepared
 
 
-def test_where_there_are_masks_wrong_boxes_are_a_remark(folder: Path, tmp_path: Path) -> None:
-    """A table that is for something else does not keep anybody from training on masks' boxes."""
+def test_where_there_are_masks_wrong_boxes_are_a_remark(tmp_path: Path) -> None:
+    """A table that is for something else keeps nobody from training on masks' boxes, in a folder that it did not make."""
+    folder = tmp_path / "nnunet"
     for name in "ab":
         mask = np.zeros((3, 16, 16), np.uint8)
         mask[1, 4:9, 5:9] = 1
-        nifti(folder / f"masks/{name}.nii.gz", mask)
+        nifti(folder / f"labelsTr/{name}.nii.gz", mask)
+        nifti(folder / f"imagesTr/{name}_0000.nii.gz", mask)
+    facts = {"channel_names": {"0": "T2"}, "labels": {"background": 0, "x": 1}, "file_ending": ".nii.gz"}
+    (folder / "dataset.json").write_text(json.dumps(facts))
     (folder / "boxes.csv").write_text(HEADER + "b,0,x,1,9,2,9\n")
     done = prepare("folder", folder, tmp_path / "set")
     assert done.prepared.boxes is None
@@ -118,6 +124,35 @@ def test_where_there_are_masks_wrong_boxes_are_a_remark(folder: Path, tmp_path: 
     assert "is not kept with the set" in done._repr_html_()
     (folder / "boxes.csv").write_text(HEADER + ROWS)
     assert prepare("folder", folder, tmp_path / "set").prepared.boxes is not None
+    (folder / "boxes.csv").write_text(HEADER + "b,0,x,1,9,2,9\n")
+    with pytest.raises(BoxesRefused, match="which is still the set of an earlier call"):
+        prepare("folder", folder, tmp_path / "set")  # it is for this set
+    assert kept(read_prepared(tmp_path / "set")).read_text() == HEADER + ROWS
+
+
+def test_classes_are_renamed_in_place_and_have_other_labels_before_there_is_an_array(
+    folder: Path, tmp_path: Path
+) -> None:
+    for name in "ab":
+        nifti(folder / f"masks/{name}.nii.gz", np.full((3, 16, 16), 255, np.uint8))
+    with pytest.raises(PreparationFailed, match="unknown labels: 255"):
+        prepare("folder", folder, tmp_path / "set")
+    (folder / "boxes.csv").write_text(HEADER + ROWS.replace("x", "255"))
+    assert prepare("folder", folder, tmp_path / "set").prepared.labels == (255,)
+    (folder / "boxes.csv").write_text(HEADER + ROWS.replace("x", "254"))
+    with pytest.raises(FileExistsError, match=r"holds another preparation \(.*labels was \[255\], now \[254\]"):
+        prepare("folder", folder, tmp_path / "set")
+
+
+def test_a_case_that_came_and_went_is_forgotten(folder: Path, tmp_path: Path) -> None:
+    prepare("folder", folder, tmp_path / "set")
+    (folder / "c.nii.gz").write_bytes((folder / "a.nii.gz").read_bytes())
+    with pytest.raises(BoxesRefused, match="no box at all for c"):
+        prepare("folder", folder, tmp_path / "set")
+    (folder / "c.nii.gz").unlink()
+    for _ in range(2):
+        assert prepare("folder", folder, tmp_path / "set").kept == 2
+    assert "c.npz" not in {file.name for file in (tmp_path / "set").iterdir()}
 
 
 def test_somebody_elses_file_is_not_touched(folder: Path, tmp_path: Path) -> None:
@@ -125,10 +160,11 @@ def test_somebody_elses_file_is_not_touched(folder: Path, tmp_path: Path) -> Non
     prepare_source(source, tmp_path / "set")
     mine = tmp_path / "set/boxes.csv"
     mine.write_text("mine")
-    for again in (source, LAYOUTS["folder"].source_at(folder)):
-        with pytest.raises(FileExistsError, match=r"boxes.csv is not what was prepared: move it beside the images"):
-            prepare_source(again, tmp_path / "set")
-        assert mine.read_text() == "mine"
+    prepare_source(source, tmp_path / "set")
+    with pytest.raises(FileExistsError, match=r"boxes.csv is not what was prepared: move it beside the images"):
+        prepare("folder", folder, tmp_path / "set")
+    assert mine.read_text() == "mine"
+    assert read_prepared(tmp_path / "set").boxes is None
 
 
 def test_an_edited_copy_is_refused_and_not_written_over(folder: Path, tmp_path: Path) -> None:

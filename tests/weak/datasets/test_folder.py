@@ -14,7 +14,7 @@ from ringfence.weak.datasets import find_folder
 def test_a_folder_that_is_neither(tmp_path: Path) -> None:
     with pytest.raises(
         FileNotFoundError,
-        match=r"no dataset.json; write one, or put boxes.csv beside the images .`ringfence prepare folder`., or describe your own layout",
+        match=r"no dataset.json; write one, or put boxes.csv into it, with the images .`ringfence prepare folder`., or describe your own layout",
     ):
         find_folder(tmp_path)
     decathlon(tmp_path / "Task05")

@@ -122,8 +122,8 @@ def test_classes_that_look_alike_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ([{"class": "b", "case": "a"}, {"Class": "a"}], ("a", "b")),
-        ({"boxes": [{"class": 2}, {"class": 1}]}, ("1", "2")),
+        ([{"class": "b", "case": "a"}, {"Class": "a", "case": "a"}], ("a", "b")),
+        ({"boxes": [{"class": 2, "case": "a"}, {"class": 1.0, "case": "a"}]}, ("1", "2")),
         (
             {
                 "images": [],
@@ -150,8 +150,11 @@ def test_json_and_coco_name_classes(tmp_path: Path, content: object, expected: t
         (HEADER, "holds no box at all"),
         (HEADER + "a,0,,1,2,1,2\n", "boxes.csv: line 2: class is '': a name or a whole number is needed"),
         ("case,label\na,0\n", "boxes.csv: line 1: there is no class; there is case, label"),
-        ('[{"class": true}, {"class": ["x"]}]', r"2 problems:\n  boxes\[0\]: class is True"),
-        ('[{"slice": 0}]', r"boxes\[0\]: there is no class"),
+        (
+            '[{"case": "a", "class": true}, {"case": "a", "class": ["x"]}]',
+            r"2 problems:\n  boxes\[0\]: class is True",
+        ),
+        ('[{"slice": 0}]', r"boxes\[0\]: there is no case and no class; there is slice"),
         ('{"images": [], "annotations": [1], "categories": []}', "a COCO file has lists of images"),
         ('{"images": [], "annotations": []}', "a COCO file has lists of images"),
         ("", "is empty; it should hold boxes"),
@@ -199,3 +202,27 @@ def test_a_layout_with_dataset_json_alone_says_which_takes_images_and_boxes(tmp_
     touch(tmp_path / "a.nii.gz")
     with pytest.raises(FileNotFoundError, match="images and boxes without one are for `ringfence prepare folder`"):
         LAYOUTS["nnunet"].source_at(tmp_path)
+
+
+def test_coco_and_file_names_tell_cases_from_channels(tmp_path: Path) -> None:
+    touch(*(tmp_path / f"scan_{number:04}.nii.gz" for number in (0, 1)))
+    table(tmp_path, "x", case="scan_0000.nii.gz")
+    assert names(find_folder(tmp_path)) == ["scan_0000", "scan_0001"]
+    (tmp_path / "boxes.csv").unlink()
+    images = [{"id": 1, "file_name": "png/scan_0001_7.png"}]
+    coco = {"images": images, "categories": [{"id": 1, "name": "x"}], "annotations": [{"category_id": 1}]}
+    (tmp_path / "boxes.json").write_text(json.dumps(coco))
+    assert names(find_folder(tmp_path)) == ["scan_0000", "scan_0001"]
+    images.append({"id": 2, "file_name": "scan_0002/7.png"})
+    (tmp_path / "boxes.json").write_text(json.dumps(coco))
+    with pytest.raises(ValueError, match=r"boxes.json: images\[1\]: there is no image of case 'scan_0002'"):
+        find_folder(tmp_path)
+
+
+def test_names_and_numbers_are_not_mixed(tmp_path: Path) -> None:
+    touch(tmp_path / "a.nii.gz")
+    table(tmp_path, "organ", "1")
+    with pytest.raises(
+        ValueError, match=r"boxes.csv: classes are 1, organ: call all of them by names, or all by num"
+    ):
+        find_folder(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -21,12 +20,10 @@ from ringfence.weak.annotations.parsing import (
     number,
 )
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
-from ringfence.weak.tables.json_table import identity
+from ringfence.weak.tables.coco import case_and_slice, identity
 from ringfence.weak.tables.problems import Problems
 
 PARTS: Final = ("images", "annotations", "categories")
-NAME: Final = re.compile(r"(?P<case>.+)[_/](?P<slice>[0-9]{1,9})(\.[A-Za-z][A-Za-z0-9]*)*")
-"""CASE_SLICE.png or CASE/SLICE.png; folders before that do not matter."""
 
 
 def coco_boxes(
@@ -66,7 +63,8 @@ def _images(entries: list[Any], prepared: PreparedSet, problems: Problems) -> di
         with problems.at(f"images[{index}]"):
             fields = _object(one)
             check_present(("id", "file_name"), fields)
-            if _case_in(fields["file_name"]) in prepared.left_out:
+            found = case_and_slice(fields["file_name"])
+            if found and found[0] in prepared.left_out:
                 _add(images, fields["id"], None)
                 continue
             case, place = _place(fields["file_name"], prepared)
@@ -122,24 +120,15 @@ def _annotation(
     return BoxAnnotation(case.name, place, label, (top, left), (bottom, right))
 
 
-def _matched(file_name: Any) -> re.Match[str] | None:
-    return NAME.fullmatch(str(file_name).strip().replace("\\", "/"))
-
-
-def _case_in(file_name: Any) -> str | None:
-    match = _matched(file_name)
-    return match["case"].rpartition("/")[2] if match else None
-
-
 def _place(file_name: Any, prepared: PreparedSet) -> tuple[Case, int]:
-    match = _matched(file_name)
-    if not match:
+    found = case_and_slice(file_name)
+    if not found:
         raise ValueError(
             f"file_name {shown(file_name)} should say which slice it is: CASE_SLICE.png or CASE/SLICE.png, "
             "slices numbered from 0"
         )
-    case = case_named(match["case"].rpartition("/")[2], prepared)
-    return case, checked_slice(int(match["slice"]), case)
+    case = case_named(found[0], prepared)
+    return case, checked_slice(found[1], case)
 
 
 def _add(entries: dict[str, Any], key: Any, value: Any) -> None:

@@ -56,7 +56,8 @@ def whole(fields: Fields, name: str) -> int:
 
 def is_left_out(fields: Fields, prepared: PreparedSet) -> bool:
     """Whether it is about a case that failed, and that the set was prepared without."""
-    return str(fields.get("case") or "").strip() in prepared.left_out
+    name = str(fields.get("case") or "").strip()
+    return name in prepared.left_out or volume_name(Path(name)) in prepared.left_out
 
 
 def case_of(fields: Fields, prepared: PreparedSet) -> Case:

@@ -21,8 +21,9 @@ from ringfence.weak.annotations.parsing import (
     slice_of,
 )
 from ringfence.weak.prepared.prepared_set import PreparedSet
+from ringfence.weak.tables.coco import is_coco
 from ringfence.weak.tables.csv_table import csv_table
-from ringfence.weak.tables.json_table import is_coco, json_table
+from ringfence.weak.tables.json_table import json_table
 from ringfence.weak.tables.problems import Problems
 from ringfence.weak.tables.table import Table, is_json, table_text
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ringfence.files import WriteFailed
 from ringfence.folders import locked
 from ringfence.hints import hint, one_line, shown
-from ringfence.weak.annotations import read_boxes
+from ringfence.weak.building.checked_boxes import checked_table, left_as
 from ringfence.weak.building.common_spacing import Grid, choose_grid, grid_of
 from ringfence.weak.building.needs import Needs, needs_of
 from ringfence.weak.building.preparation import Preparation
@@ -31,11 +31,10 @@ from ringfence.weak.building.unfinished import (
     write_arrays,
 )
 from ringfence.weak.datasets import Layout, Source, SourceCase, layout_named
-from ringfence.weak.datasets.box_table import BoxTable
 from ringfence.weak.datasets.layout import Spacing
 from ringfence.weak.datasets.source import Stamp, check_places
 from ringfence.weak.prepared.kept_boxes import KeptBoxes
-from ringfence.weak.prepared.prepared_set import MANIFEST, Case, PreparedSet
+from ringfence.weak.prepared.prepared_set import Case, PreparedSet
 from ringfence.weak.prepared.preprocessing import PERCENTILES, Preprocessing
 from ringfence.weak.ranks.cases import Crew
 from ringfence.weak.volumes import Volume, check_same_grid, read_channels, read_volume
@@ -43,10 +42,6 @@ from ringfence.weak.volumes import Volume, check_same_grid, read_channels, read_
 
 class PreparationFailed(ValueError):  # noqa: N818 - some cases did, not the program
     """Cases that could not be prepared, a line each."""
-
-
-class BoxesRefused(ValueError):  # noqa: N818 - the table is wrong, not the program
-    """A table of boxes that does not fit the cases, each box at fault in a line."""
 
 
 def prepare(
@@ -190,6 +185,7 @@ def _prepare(
             tell(case.name)
     if failures and not (skip_failures and cases):
         raise PreparationFailed(_failed(sorted(failures), len(cases), preparing.path))
+    ready = [case.name for case in cases]
     prepared = PreparedSet(
         preparing.path,
         source.name,
@@ -198,34 +194,15 @@ def _prepare(
         source.classes,
         tuple(cases),
         source.labels,
-        left_out=tuple(case.name for case in source.cases if case.name not in {one.name for one in cases}),
+        left_out=tuple(sorted({*source.problems, *(case.name for case in source.cases)}.difference(ready))),
     )
-    table, remarks = _checked_table(source.boxes, prepared)
+    table, remarks = checked_table(source, prepared, before=preparing.boxes is not None)
     if table is not None:
         prepared = replace(prepared, boxes=KeptBoxes(table.name, table.sha256))
     if crew.world.first:
         preparing.keep(table)
         prepared.write_manifest()
     return Preparation(prepared, tuple(sorted(failures)), kept, source.split, remarks)
-
-
-def _checked_table(table: BoxTable | None, prepared: PreparedSet) -> tuple[BoxTable | None, tuple[str, ...]]:
-    """The table if it fits the set; one that does not is refused, or passed over where masks have boxes."""
-    if table is None:
-        return None, ()
-    try:
-        read_boxes(table.path, prepared, table.text)
-    except ValueError as error:
-        if all(case.masked for case in prepared.of("train")):
-            return None, (
-                f"{error}\n{table.path.name} is not kept with the set: training takes boxes around the masks. To "
-                "train on your own, repair them and run the same command again",
-            )
-        raise BoxesRefused(
-            f"{error}\nAll cases are ready in {prepared.path}. Repair the boxes and run the same command "
-            "again, which does only what is missing"
-        ) from None
-    return table, ()
 
 
 @contextmanager
@@ -322,10 +299,9 @@ def _spacing(volume: Volume) -> tuple[float, float, float] | None:
 
 
 def _failed(failures: list[str], ready: int, folder: Path) -> str:
-    state = "still the set of an earlier call" if (folder / MANIFEST).exists() else "not a prepared set yet"
     what = (
-        f"{len(failures)} failed and {ready} are ready in {folder}, which is {state}. Repair these and run the "
-        "same command again, which does only what is missing"
+        f"{len(failures)} failed and {ready} are ready in {folder}, which is {left_as(folder)}. Repair these and "
+        "run the same command again, which does only what is missing"
     )
     what += ", or go without them (skip_failures; on the command line --skip-failures):" if ready else ":"
     return "\n  ".join([what, *failures])

@@ -23,7 +23,7 @@ from ringfence.weak.building.common_spacing import Grid
 from ringfence.weak.datasets.box_table import BoxTable
 from ringfence.weak.datasets.source import Source, SourceCase, Stamp
 from ringfence.weak.prepared.case_file import case_file_name, write_case
-from ringfence.weak.prepared.kept_boxes import KeptBoxes, keep_boxes
+from ringfence.weak.prepared.kept_boxes import KeptBoxes, check_kept, keep_boxes
 from ringfence.weak.prepared.prepared_set import MANIFEST, Case, read_prepared
 from ringfence.weak.prepared.preprocessing import Preprocessing, checked_spacing
 
@@ -136,11 +136,15 @@ def open_preparing(path: Path, source: Source, preprocessing: Preprocessing) -> 
         "spacing": preprocessing.spacing,
     }
     stored = _stored(path)
-    preparing = Preparing(path, preprocessing, asked, stored["cases"] if stored else {}, _kept(stored))
+    cases = stored["cases"] if stored else {}
+    preparing, noted = Preparing(path, preprocessing, asked, cases, _kept(stored)), len(cases)
     if stored:
-        _check_asked(path, stored["asked"], asked, masked=any(case.mask for case in source.cases))
+        _check_asked(
+            path, stored["asked"], asked, ready=bool(cases), masked=any(case.mask for case in source.cases)
+        )
         _check_cases(preparing, source)
-    if not stored or json.dumps(stored["asked"]) != json.dumps(asked):
+    check_kept(source.boxes, path, preparing.boxes)
+    if not stored or len(cases) < noted or json.dumps(stored["asked"]) != json.dumps(asked):
         preparing.write()
     return preparing
 
@@ -196,10 +200,13 @@ def _digest(facts: Mapping[str, Any]) -> str:
     return checksum_of(json.dumps(facts, sort_keys=True).encode())
 
 
-def _check_asked(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any], *, masked: bool) -> None:
-    """Refuse what would make other arrays: without masks, classes are names alone, and may be corrected."""
-    names = () if masked else ("classes", "labels")
-    different = [key for key in asked if before.get(key) != asked[key] and key not in names]
+def _check_asked(
+    path: Path, before: Mapping[str, Any], asked: Mapping[str, Any], *, ready: bool, masked: bool
+) -> None:
+    """Refuse what would make other arrays: classes may be renamed, and have other labels before there are any."""
+    free = {"classes"} if not masked or before.get("labels") == asked["labels"] else set()
+    free |= {"classes", "labels"} if not masked or not ready else set()
+    different = [key for key in asked if before.get(key) != asked[key] and key not in free]
     if different:
         words = "; ".join(f"{key} was {one_line(str(before.get(key)))}, now {asked[key]}" for key in different)
         raise FileExistsError(f"{path} holds another preparation ({words}): name a new folder. Nothing was changed")
@@ -225,5 +232,5 @@ def _check_cases(preparing: Preparing, source: Source) -> None:
     if moved:
         raise FileExistsError(
             f"{path} is a prepared set with another split ({', '.join(moved[:SHOWN])} would change sides): name a "
-            "new folder. Nothing was changed"
+            "new folder, or the cases that were for validation (--validation). Nothing was changed"
         )

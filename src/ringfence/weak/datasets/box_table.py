@@ -10,8 +10,9 @@ from typing import Any, Final
 from ringfence.documents import parse_json
 from ringfence.files import checksum_of
 from ringfence.hints import listed, shown
+from ringfence.weak.tables.coco import case_and_slice, identity, is_coco
 from ringfence.weak.tables.csv_table import csv_table
-from ringfence.weak.tables.json_table import identity, is_coco, json_table
+from ringfence.weak.tables.json_table import json_table
 from ringfence.weak.tables.problems import Problems
 from ringfence.weak.tables.table import is_json, table_text
 
@@ -43,12 +44,10 @@ class BoxTable:
         return checksum_of(self.text.encode())
 
     def cases(self) -> dict[str, str]:
-        """Where each case is first named; nothing of COCO, which names images."""
+        """Where each case is first named."""
         found: dict[str, str] = {}
-        if self._coco is None:
-            for where, fields in self._rows():
-                if fields.get("case") is not None:
-                    found.setdefault(str(fields["case"]).strip(), where)
+        for where, name in self._cases():
+            found.setdefault(name, where)
         return found
 
     def classes(self) -> tuple[str, ...]:
@@ -84,10 +83,27 @@ class BoxTable:
         else:
             table = csv_table(self.path, self.text)
         for row in [*([table.header] if table.header else []), *table.rows]:
-            if "class" not in row.fields:
+            if missing := [name for name in ("case", "class") if name not in row.fields]:
                 there = listed(name for name in row.fields if name) or "nothing"
-                raise ValueError(f"{self.path}: {row.where}: there is no class; there is {there}")
+                raise ValueError(
+                    f"{self.path}: {row.where}: there is no {' and no '.join(missing)}; there is {there}"
+                )
         yield from table.rows
+
+    def _cases(self) -> Iterator[tuple[str, str]]:
+        content = self._coco
+        if content is None:
+            yield from (
+                (where, str(fields["case"]).strip())
+                for where, fields in self._rows()
+                if fields.get("case") is not None
+            )
+            return
+        images = content.get("images")
+        for number, one in enumerate(images if isinstance(images, list) else ()):
+            place = case_and_slice(one.get("file_name")) if isinstance(one, dict) else None
+            if place is not None:  # else it is told when it is read
+                yield f"images[{number}]", place[0]
 
     def _classes(self) -> Iterator[tuple[str, Any]]:
         content = self._coco

@@ -50,8 +50,8 @@ def find_by_dataset_json(
             hint = "images and boxes without one are for `ringfence prepare folder`"
         else:
             hint = (
-                "write one, or put boxes.csv beside the images (`ringfence prepare folder`), or describe your own "
-                "layout (docs/prepare.md)"
+                "write one, or put boxes.csv into it, with the images (`ringfence prepare folder`), or describe "
+                "your own layout (docs/prepare.md)"
             )
         raise FileNotFoundError(f"{path} holds no {DATASET}; {hint}")
     facts = read_json(path / DATASET, MOST_BYTES)

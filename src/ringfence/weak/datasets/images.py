@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,7 @@ from ringfence.weak.datasets.source import (
 from ringfence.weak.tables.problems import Problems
 from ringfence.weak.volumes.formats import volume_name
 
+KIND: Final = "images"
 IMAGES: Final = "images"
 MASKS: Final = "masks"
 CHANNEL: Final = re.compile(r"(.+)_(\d{4})")
@@ -59,7 +60,7 @@ def find_images(path: Path, table: BoxTable, validation: Sequence[str] | None = 
         cases.append(SourceCase(name, tuple(SourceVolume(one) for one in files), mask))
     problems |= {name: f"{folder} has no image for {masks[name]}" for name in sorted(masks.keys() - by_case.keys())}
     source = Source(
-        kind="images",
+        kind=KIND,
         name=os.path.basename(os.path.realpath(path)),
         channels=("image",) if channels == 1 else tuple(f"channel {one}" for one in range(channels)),
         classes=classes,
@@ -99,7 +100,7 @@ def _channels(images: Mapping[str, Path], named: Collection[str]) -> tuple[dict[
         if match := CHANNEL.fullmatch(name):
             by_case.setdefault(match[1], {})[int(match[2])] = file
     numbered = sum(len(files) for files in by_case.values()) == len(images)
-    if not numbered or not all(0 in files for files in by_case.values()) or any(name in images for name in named):
+    if not numbered or not all(0 in files for files in by_case.values()) or _names_one(images, named):
         return {name: [file] for name, file in images.items()}, 1
     numbers = sorted({number for files in by_case.values() for number in files})
     if numbers != list(range(len(numbers))):
@@ -110,17 +111,24 @@ def _channels(images: Mapping[str, Path], named: Collection[str]) -> tuple[dict[
     return {name: [files[one] for one in sorted(files)] for name, files in by_case.items()}, len(numbers)
 
 
+def _names_one(known: Collection[str], named: Iterable[str]) -> bool:
+    """Whether one of the names is known, or is a known one's file."""
+    return any(name in known or volume_name(Path(name)) in known for name in named)
+
+
 def _check_cases(table: BoxTable, named: Mapping[str, str], known: Collection[str]) -> None:
     """Refuse boxes of images that are not there, before any is read."""
     problems = Problems(table.path)
     for name, where in named.items():
-        if name not in known and volume_name(Path(name)) not in known and not problems.enough:
-            problems.note(f"{where}: there is no image of case {shown(name)}; {hint(name, known)}")
+        if not _names_one(known, [name]) and not problems.enough:
+            problems.note(f"{where}: there is no image of case {shown(name)}; {hint(name, sorted(known))}")
     problems.check()
 
 
 def _labels(names: Sequence[str], masks: Path | None) -> tuple[int, ...]:
     """The classes' values in masks: a class that is called by a number has it; else 1, 2, ... in their order."""
+    if sum(name.isdecimal() for name in names) not in (0, len(names)):
+        raise ValueError(f"classes are {listed(names)}: call all of them by names, or all by numbers")
     if "0" in names:
         raise ValueError("class 0 is the background, which has no boxes")
     if all(name.isdecimal() and len(name) < 4 and int(name) <= LARGEST for name in names):

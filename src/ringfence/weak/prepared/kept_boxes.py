@@ -55,10 +55,8 @@ class KeptBoxes:
         return found
 
 
-def keep_boxes(table: BoxTable | None, folder: Path, before: KeptBoxes | None = None) -> KeptBoxes | None:
-    """Write the table of a data set into the folder of the prepared one, in place of the one before.
-
-    A file of that name that is not the one before may be somebody's work, and is refused.
+def check_kept(table: BoxTable | None, folder: Path, before: KeptBoxes | None) -> None:
+    """Refuse to write over a file that no earlier call kept: it may be somebody's work.
 
     Args:
         table: the table; None if there is none.
@@ -67,13 +65,20 @@ def keep_boxes(table: BoxTable | None, folder: Path, before: KeptBoxes | None = 
     """
     made = KeptBoxes(table.name, table.sha256) if table else None
     known = [one for one in (made, before) if one is not None]
-    for name in NAMES:
+    for name in {one.file for one in known}:
         if (folder / name).exists() and not any(one.file == name and one.is_in(folder) for one in known):
             raise FileExistsError(
                 f"{folder / name} is not what was prepared: move it beside the images, or elsewhere, and run the "
-                "same command again. It was not touched"
+                "same command again. Nothing was changed"
             )
-    remove(folder / name for name in NAMES if made is None or name != made.file)
+
+
+def keep_boxes(table: BoxTable | None, folder: Path, before: KeptBoxes | None = None) -> KeptBoxes | None:
+    """Write the table of a data set into the folder of the prepared one, in place of the one before."""
+    check_kept(table, folder, before)
+    made = KeptBoxes(table.name, table.sha256) if table else None
+    if before is not None and (made is None or made.file != before.file):
+        remove([folder / before.file])
     if table is not None:
         write_bytes(folder / table.name, table.text.encode())
     return made

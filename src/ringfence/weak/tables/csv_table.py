@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,8 @@ from ringfence.weak.tables.problems import Problems
 from ringfence.weak.tables.table import Row, Table
 
 BETWEEN: Final = (",", ";", "\t")
+EXCEL: Final = re.compile(r"sep=[,;\t]?", re.IGNORECASE)
+"""A first line for Excel alone."""
 
 
 def csv_table(path: Path, text: str) -> Table:
@@ -43,13 +46,17 @@ def csv_table(path: Path, text: str) -> Table:
 
 def _lines(path: Path, text: str) -> list[tuple[int, list[str]]]:
     """Each line's number and its cells; a cell in quotes may go over several lines."""
-    first = next(line for line in text.splitlines() if line.strip())
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(BETWEEN, key=first.count), strict=True)
+    stream = io.StringIO(text, newline="")
     lines, begins = [], 1
+    if EXCEL.fullmatch(text.partition("\n")[0].strip()):
+        stream.readline()
+        begins = 2
+    first = next((line for line in text.splitlines()[begins - 1 :] if line.strip()), "")
+    reader, before = csv.reader(stream, delimiter=max(BETWEEN, key=first.count), strict=True), begins
     try:
         for cells in reader:
             lines.append((begins, [cell.strip() for cell in cells]))
-            begins = reader.line_num + 1
+            begins = reader.line_num + before
     except csv.Error as error:
         raise ValueError(f"{path}: line {begins}: this is not CSV: {error}") from None
     return lines

@@ -1,4 +1,4 @@
-"""JSON: a list of objects with the same names as the CSV's header, or an object that holds this list; or COCO."""
+"""JSON: a list of objects with the same names as the CSV's header, or an object that holds this list."""
 
 from __future__ import annotations
 
@@ -33,15 +33,3 @@ def json_table(path: Path, content: Any, key: str) -> Table:
             break
     problems.check()
     return Table(None, rows)
-
-
-def is_coco(content: Any) -> bool:
-    """Whether parsed JSON looks like COCO."""
-    return isinstance(content, dict) and ("images" in content or "annotations" in content)
-
-
-def identity(value: Any) -> str:
-    """A COCO id that can be looked up, whatever JSON value it is: 1, 1.0 and "1" differ in type, not in meaning."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value)
