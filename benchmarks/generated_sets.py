@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import nibabel as nib
 import numpy as np
@@ -175,10 +175,18 @@ KINDS: Final = {
 """By name; the place of a kind is part of its seed, so that new ones come last."""
 
 
-def main() -> None:
-    """Write a set."""
+class About(Protocol):
+    """A kind of set, of whatever generator."""
+
+    @property
+    def about(self) -> str:
+        """In a line."""
+
+
+def main(kinds: Mapping[str, About], write_set: Callable[..., None]) -> None:
+    """Write a set of one of the kinds: ``write_set(name, folder, seed, masks=, jitter=, loose=)``."""
     parser = argparse.ArgumentParser(description="Write a generated data set.")
-    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("kind", choices=kinds)
     parser.add_argument("folder", type=Path, help="where to; it must not be there yet")
     parser.add_argument("--masks", action="store_true", help="write the masks of all cases")
     parser.add_argument(
@@ -186,31 +194,22 @@ def main() -> None:
     )
     parser.add_argument("--loose", type=float, default=0.0, help="make boxes larger by this × their sides")
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    if options.folder.exists():
-        parser.error(f"{options.folder} is there already: name a new folder")
-    write_set(options.kind, options.folder, options.seed, options.masks, options.jitter, options.loose)
-    print(f"{options.folder}: {KINDS[options.kind].about}")
+    asked = parser.parse_args()
+    if asked.folder.exists():
+        parser.error(f"{asked.folder} is there already: name a new folder")
+    write_set(asked.kind, asked.folder, asked.seed, masks=asked.masks, jitter=asked.jitter, loose=asked.loose)
+    print(f"{asked.folder}: {kinds[asked.kind].about}")
 
 
-def write_set(
-    name: str,
-    folder: Path,
-    seed: int = 0,
-    masks: bool = False,
-    jitter: float = 0.0,
-    loose: float = 0.0,
-    tests: int = TEST,
-) -> None:
-    """Write the set of this name; see the options."""
+def write_set(name: str, folder: Path, seed: int = 0, **more: Any) -> None:
+    """Write the set of this name; ``more`` as for ``write_folder``."""
     kind = KINDS[name]
 
     def draw(random: np.random.Generator) -> Scene:
         one = kind if kind.zoom[0] == kind.zoom[1] else zoomed(kind, random.uniform(*kind.zoom))
         return (*scene(one, random), one.spacing)
 
-    seeds = [seed, list(KINDS).index(name)]
-    write_folder(folder, draw, kind.classes, kind.cases, seeds, masks, jitter, loose, tests)
+    write_folder(folder, draw, kind.classes, kind.cases, [seed, list(KINDS).index(name)], **more)
 
 
 def write_folder(
@@ -386,4 +385,4 @@ def write(path: Path, voxels: NDArray[np.generic], spacing: tuple[float, float, 
 
 
 if __name__ == "__main__":
-    main()
+    main(KINDS, write_set)

@@ -8,7 +8,6 @@ without a label that look like those that have one, classes as bright as each ot
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from generated_sets import TEST, Scene, write_folder
+from generated_sets import Scene, main, write_folder
 
 Shape: TypeAlias = tuple[int, int, int]
 Clean: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.floating[Any]]]
@@ -170,41 +169,14 @@ UNSEEN: Final = {
 """By name; the place of a kind is part of its seed, so that new ones come last."""
 
 
-def main() -> None:
-    """Write a set."""
-    parser = argparse.ArgumentParser(description="Write a generated data set.")
-    parser.add_argument("kind", choices=UNSEEN)
-    parser.add_argument("folder", type=Path, help="where to; it must not be there yet")
-    parser.add_argument("--masks", action="store_true", help="write the masks of all cases")
-    parser.add_argument(
-        "--jitter", type=float, default=0.0, help="move each side of a box by up to this × its side"
-    )
-    parser.add_argument("--loose", type=float, default=0.0, help="make boxes larger by this × their sides")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    if options.folder.exists():
-        parser.error(f"{options.folder} is there already: name a new folder")
-    write_set(options.kind, options.folder, options.seed, options.masks, options.jitter, options.loose)
-    print(f"{options.folder}: {UNSEEN[options.kind].about}")
-
-
-def write_set(
-    name: str,
-    folder: Path,
-    seed: int = 0,
-    masks: bool = False,
-    jitter: float = 0.0,
-    loose: float = 0.0,
-    tests: int = TEST,
-) -> None:
-    """Write the set of this name; see the options."""
+def write_set(name: str, folder: Path, seed: int = 0, **more: Any) -> None:
+    """Write the set of this name; ``more`` as for ``write_folder``."""
     kind = UNSEEN[name]
 
     def draw(random: np.random.Generator) -> Scene:
         return (*drawn(kind, random), kind.spacing)
 
-    seeds = [seed, 100 + list(UNSEEN).index(name)]
-    write_folder(folder, draw, kind.classes, kind.cases, seeds, masks, jitter, loose, tests)
+    write_folder(folder, draw, kind.classes, kind.cases, [seed, 100 + list(UNSEEN).index(name)], **more)
 
 
 def drawn(kind: Unseen, random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int16]]:
@@ -265,4 +237,4 @@ def _lookalikes(
 
 
 if __name__ == "__main__":
-    main()
+    main(UNSEEN, write_set)
