@@ -5,7 +5,8 @@
 Sets are those of `generated_sets.py` and `unseen_sets.py`. The folder holds nothing but images and boxes: neither a
 mask nor dataset.json, and no option is given. The commands are run as they are: `prepare folder`, `train`,
 `predict` and `evaluate`. Dice is that of test cases, which are in neither folder. Beside it is the same with masks:
-all of them in nnU-Net's layout, and `--method full_supervision`. Both train on all cases.
+all of them in nnU-Net's layout, and `--method full_supervision`. Both train on all cases. The same command again does
+only what is missing.
 """
 
 from __future__ import annotations
@@ -53,13 +54,17 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    file = options.out.with_suffix(".json")
+    before = json.loads(file.read_text(encoding="utf-8"))["trainings"] if file.exists() else []
+    ready = {(one["set"], one["from"] == "masks") for one in before}
     jobs = [Job(kind, masks, options.seed) for masks in (False, True) for kind in options.kinds]
+    jobs = [job for job in jobs if (job.kind, job.masks) not in ready]
     record: dict[str, Any] = {
         "command": f"python benchmarks/two_commands.py {' '.join(options.kinds)} --seed {options.seed} "
         f"--workers {options.workers}",
         "seed": options.seed,
         "environment": environment() | {"commit": commit()},
-        "trainings": [],
+        "trainings": before,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.workers) as pool:
@@ -67,7 +72,7 @@ def main() -> None:
             found = future.result()
             print(json.dumps(found), flush=True)
             record["trainings"].append(found)
-            options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
             options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
 
 
@@ -100,6 +105,7 @@ def done(job: Job, workers: int) -> dict[str, Any]:
     return {
         "set": job.kind,
         "from": "masks" if job.masks else "boxes",
+        "commit": commit(),
         "dice": statistics.mean(each.values()),
         "dice_of_classes": dict(sorted(each.items())),
         "cases": len({row["case"] for row in rows}),
