@@ -5,8 +5,8 @@
 Sets are those of `generated_sets.py` and `unseen_sets.py`. The folder holds nothing but images and boxes: neither a
 mask nor dataset.json, and no option is given. The commands are run as they are: `prepare folder`, `train`,
 `predict` and `evaluate`. Dice is that of test cases, which are in neither folder. Beside it is the same with masks:
-all of them in nnU-Net's layout, and `--method full_supervision`. Both train on all cases. The same command again does
-only what is missing.
+all of them in nnU-Net's layout, and `--method full_supervision`. Both train on all cases. The same command again
+does only what is missing.
 """
 
 from __future__ import annotations
