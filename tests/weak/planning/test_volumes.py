@@ -161,7 +161,7 @@ def test_the_command_says_what_to_train_with(
     prepared = make_prepared(tmp_path / "set")
     main(["plan", str(prepared.path), "--device", "cpu", *([option] if option else [])])
     (after,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("next: "))
-    assert after.endswith(f" --data.volumes {said}" if said else f"--data.prepared {prepared.path}")
+    assert after.endswith(f" --data.volumes {said}" if said else f" train {prepared.path}")
     main(
         ["plan", str(prepared.path), "--device", "cpu", "--out", str(tmp_path / "a"), *([option] if option else [])]
     )
