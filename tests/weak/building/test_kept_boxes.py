@@ -173,8 +173,11 @@ def test_an_edited_copy_is_refused_and_not_written_over(folder: Path, tmp_path: 
     (tmp_path / "set/boxes.csv").write_text(edited)
     with pytest.raises(ValueError, match=r"boxes.csv was changed since it was prepared"):
         kept(prepared)
+    (folder / "c.nii.gz").write_bytes((folder / "a.nii.gz").read_bytes())
     with pytest.raises(FileExistsError, match="is not what was prepared"):
         prepare("folder", folder, tmp_path / "set")
+    assert read_prepared(tmp_path / "set") == prepared  # refused before anything is made
+    (folder / "c.nii.gz").unlink()
     (folder / "boxes.csv").write_text(edited)  # as the message says
     assert kept(prepare("folder", folder, tmp_path / "set").prepared).read_text() == edited
     (tmp_path / "set/boxes.csv").unlink()
