@@ -74,7 +74,7 @@ def check_kept(table: BoxTable | None, folder: Path, before: KeptBoxes | None) -
 
 
 def keep_boxes(table: BoxTable | None, folder: Path, before: KeptBoxes | None = None) -> KeptBoxes | None:
-    """Write the table of a data set into the folder of the prepared one, in place of the one before: see ``check_kept``."""
+    """Write the table of a data set into the folder of the prepared one, in place of the one before."""
     made = KeptBoxes(table.name, table.sha256) if table else None
     if before is not None and (made is None or made.file != before.file):
         remove([folder / before.file])
