@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.weak.planning.visibility import Look, Numbers, without_plane
+from ringfence.weak.planning.visibility import Look, Numbers
 
 STEP: Final = 0.05
 """Between depths, as a fraction of a box's side."""
@@ -39,7 +39,7 @@ def profile(
     Returns:
         ``[depths, 2]``.
     """
-    values = without_plane(image[:, look.rows, look.columns].astype(np.float64), look.ring)
+    values = image[:, look.rows, look.columns] - look.field
     # of what is 1 in the object and 0 around it, the estimate with the least variance
     weights = look.mean / look.spread**2
     there = np.tensordot(weights, values, axes=1) / float((look.mean * weights).sum())

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from ringfence.weak.constraints.edges import blurred
+from ringfence.weak.planning.field import Numbers, smooth_field
 
-Numbers = NDArray[np.float64]
-VISIBLE: Final = 0.2
+VISIBLE: Final = 0.25
 """Of the boxes of a class, in which the object is told from its surroundings by brightness: enough to go by."""
 APART: Final = 2.0
 """Deviations between the means of an object and of its surroundings, from which on they are told apart."""
@@ -30,6 +30,8 @@ MANY: Final = 48
 """Lines across a box that are looked at, or up to twice as many: hundreds would say the same, more slowly."""
 ROUNDS: Final = 25
 """Of expectation and maximisation."""
+FITS: Final = 4
+"""Of the field of brightness, each with what the last one left unlike the surroundings."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Look:
         box: ``[2, 2]``: first pixel and one past the last, of rows and columns.
         rows: of the image, those that are looked at.
         columns: likewise.
-        ring: bool ``[rows, columns]``: in no box.
+        field: ``[channels, rows, columns]``: how bright the image would be there without the object.
         fill: what the object fills of the rows and columns that it meets; None if it is not told apart.
         mean: by how much the object is brighter than its surroundings, in each channel.
         spread: the deviation of these.
@@ -51,7 +53,7 @@ class Look:
     box: NDArray[np.int64]
     rows: slice
     columns: slice
-    ring: NDArray[np.bool_]
+    field: Numbers
     fill: float | None
     mean: Numbers
     spread: Numbers
@@ -65,10 +67,10 @@ def looks(image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: NDArray[np.
         boxes: ``[classes, objects, 2, 2]``, empty ones among them.
         tight: ``[classes, objects]``: whether a box is drawn around what is in this slice.
     """
-    outside = np.ones(image.shape[1:], dtype=bool)
-    for (top, bottom), (left, right) in boxes.reshape(-1, 2, 2):
-        outside[top:bottom, left:right] = False
     smooth = blurred(torch.from_numpy(image)[None].double(), 2)[0].numpy()
+    outside = np.ones(image.shape[1:], dtype=bool)
+    for (top, bottom), (left, right) in boxes[(boxes[..., 1] > boxes[..., 0]).all(axis=-1)]:
+        outside[max(top - 1, 0) : bottom + 1, max(left - 1, 0) : right + 1] = False  # as far as it is blurred
     for number, of_class in enumerate(boxes):
         others = np.zeros_like(outside)  # what another class explains is left out
         for (top, bottom), (left, right) in np.delete(boxes, number, axis=0).reshape(-1, 2, 2):
@@ -80,12 +82,12 @@ def looks(image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: NDArray[np.
                 own[slice(*box[0]), slice(*box[1])] = ~others[slice(*box[0]), slice(*box[1])]
                 inside = own[rows, columns]
                 if ring.sum() >= max(FEWEST, ENOUGH * inside.sum()) and inside.any():
-                    values = without_plane(smooth[:, rows, columns], ring)
-                    deviations, likely = unlike(values[:, inside], values[:, ring])
+                    field, deviations, likely = without_field(smooth[:, rows, columns], ring, inside)
+                    values = smooth[:, rows, columns] - field
                     mean = (values[:, inside] * likely).sum(axis=1) / max(float(likely.sum()), 1e-9)
                     spread = np.maximum(values[:, ring].std(axis=1), 1e-3)
                     fill = _fill(deviations, likely, inside)
-                    yield Look(number, box, rows, columns, ring, fill, mean, spread)
+                    yield Look(number, box, rows, columns, field, fill, mean, spread)
 
 
 def _fill(deviations: float, likely: Numbers, inside: NDArray[np.bool_]) -> float | None:
@@ -100,6 +102,28 @@ def _fill(deviations: float, likely: Numbers, inside: NDArray[np.bool_]) -> floa
     if deviations < APART or min(shares) < LINES:
         return None
     return float(found.sum() / inside[np.ix_(*met)].sum())
+
+
+def without_field(
+    values: Numbers, ring: NDArray[np.bool_], inside: NDArray[np.bool_]
+) -> tuple[Numbers, float, Numbers]:
+    """The field of brightness around a box and in it, and what is `unlike` the surroundings when it is taken away.
+
+    What is around a box tells little of a field within it, so that what is in the box and like its surroundings
+    counts, too: as much as it is likely to be.
+
+    Args:
+        values: ``[channels, rows, columns]``.
+        ring: bool ``[rows, columns]``: around the box, in no other.
+        inside: likewise: in the box.
+    """
+    weights = ring.astype(np.float64)
+    for _ in range(FITS):
+        field = smooth_field(values, weights)
+        flat = values - field
+        deviations, likely = unlike(flat[:, inside], flat[:, ring])
+        weights[inside] = 1.0 - likely
+    return field, deviations, likely
 
 
 def unlike(within: Numbers, surroundings: Numbers) -> tuple[float, Numbers]:
@@ -138,11 +162,3 @@ def _around(box: NDArray[np.int64], space: tuple[int, ...]) -> tuple[slice, slic
     )
     return rows, columns
 
-
-def without_plane(values: Numbers, surroundings: NDArray[np.bool_]) -> Numbers:
-    """``[channels, rows, columns]`` less the plane that fits the surroundings best: fields of brightness."""
-    rows, columns = np.indices(values.shape[1:])
-    plane = np.stack([np.ones(rows.shape), rows, columns], axis=-1)
-    fit, *_ = np.linalg.lstsq(plane[surroundings], values[:, surroundings].T, rcond=None)
-    flat: Numbers = values - np.moveaxis(plane @ fit, -1, 0)
-    return flat
