@@ -14,9 +14,7 @@ from typing import Any
 
 from records import origin
 from ringfence.environment import commit, environment
-from ringfence.weak.planning.fingerprint import read_fingerprint
-from ringfence.weak.planning.remarks import FILLED
-from ringfence.weak.planning.visibility import VISIBLE
+from ringfence.weak.planning.fingerprint import FILLED, VISIBLE, read_fingerprint
 from ringfence.weak.prepared.prepared_set import read_prepared
 
 

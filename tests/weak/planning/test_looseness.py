@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from ringfence.weak.appearance.looks import looks
 from ringfence.weak.planning.looseness import DEPTHS, STEP, looseness, profile
-from ringfence.weak.planning.visibility import looks
 
 TIGHT = np.ones((1, 1), dtype=bool)
 

@@ -13,7 +13,7 @@ from ringfence.weak.experiments.settings import TrainSettings
 from ringfence.weak.planning.choice import Choice, Device
 from ringfence.weak.planning.fingerprint import read_fingerprint
 from ringfence.weak.planning.plan import Plan, make_plan
-from ringfence.weak.planning.rounds import REFINE
+from ringfence.weak.planning.rounds import LOOKS, REFINE
 from ringfence.weak.tasks.boxes import checked_patch, prepared_of
 from ringfence.weak.tasks.file_boxes import MASKS, file_boxes
 from ringfence.weak.tasks.settings import BoxDataSettings
@@ -70,10 +70,10 @@ def planned(made: Plan, changes: Mapping[str, Any] | None = None) -> TrainSettin
 
 
 def for_method(made: Plan, method: str) -> Plan:
-    """The plan as it is for a method, by its name or class path: one that has masks is not refined."""
+    """The plan as it is for a method, by its name or class path: one that has masks needs no labels."""
     if method_named(method) != FullSupervision.name:
         return made
-    return replace(made, choices=tuple(one for one in made.choices if one.name != REFINE))
+    return replace(made, choices=tuple(one for one in made.choices if one.name not in (LOOKS, REFINE)))
 
 
 def as_yaml(made: Plan) -> str:

@@ -12,7 +12,7 @@ that is not worse by a twentieth is kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,7 @@ from ringfence.files import read_bytes, write_bytes
 from ringfence.weak.constraints.odds import YARDSTICK
 from ringfence.weak.experiments.one_training import skipped, train_one
 from ringfence.weak.experiments.settings import TrainSettings
-from ringfence.weak.experiments.teacher import MOST_CLASSES, teach
+from ringfence.weak.experiments.teacher import MOST_CLASSES, look, teach
 from ringfence.weak.inference.model_file import MODEL
 from ringfence.weak.prepared.prepared_set import PreparedSet
 from ringfence.weak.ranks.world import World, from_all
@@ -65,12 +65,18 @@ class Round:
 
 def check_refine(settings: TrainSettings, prepared: PreparedSet, out: Path, resume: bool) -> None:
     """Refuse what rounds cannot do."""
-    if not settings.refine:
+    if not settings.teaches:
         return
+    asked = f"refine {settings.refine}" if settings.refine else "refinement.looks true"
     if len(prepared.classes) > MOST_CLASSES:
         raise ValueError(
-            f"refine {settings.refine}: a teacher's labels have room for {MOST_CLASSES} classes, and "
+            f"{asked}: a teacher's labels have room for {MOST_CLASSES} classes, and "
             f"{prepared.path} has {len(prepared.classes)}"
+        )
+    if settings.refinement.looks and settings.data.patch is not None:
+        raise ValueError(
+            "refinement.looks true: labels from brightness are of slices, and data.patch asks for volumes: leave "
+            "out one of them"
         )
     before = flat(stored_config(out)).get(LENGTH) if resume else None
     if before is not None and before != settings.training.length:
@@ -82,7 +88,9 @@ def check_refine(settings: TrainSettings, prepared: PreparedSet, out: Path, resu
 
 def label_bytes(settings: TrainSettings, prepared: PreparedSet) -> int:
     """What all rounds' labels take on the disk."""
-    return settings.refine * sum(case.shape[0] * math.prod(prepared.size) for case in prepared.of("train"))
+    return (settings.refine + settings.refinement.looks) * sum(
+        case.shape[0] * math.prod(prepared.size) for case in prepared.of("train")
+    )
 
 
 def train_rounds(
@@ -101,12 +109,13 @@ def train_rounds(
     rounds: list[Round] = []
     for number in range(1 + settings.refine):
         now, run = settings, OneRun(out / f"round-{number}")
-        if number:
+        if number or settings.refinement.looks:
             folder = out / f"teacher-{number}"
-            if not _teach(settings, task, prepared, folder, rounds, bars, world):
+            if _teach(settings, task, prepared, folder, rounds, bars, world):
+                task = taught(task, prepared, folder)
+                now = student(settings, task, number)
+            elif number:
                 break
-            task = taught(task, prepared, folder)
-            now = student(settings, task, number)
         try:
             if skipped(run, now.training):
                 bars.skip()
@@ -191,6 +200,10 @@ def _teach(
 ) -> int:
     """Write the labels of the rounds so far; how many pixels of a class there are to learn from."""
     own = settings.refinement
+    if not rounds:
+        about = look(task, prepared, folder, world)
+        bars.say(f"round 0 learns from brightness: {_counted(about)}")
+        return int(about["labelled"])
     about = teach(
         [one.run.path / MODEL for one in (rounds if own.teachers == "all" else rounds[-1:])],
         task,
@@ -201,12 +214,17 @@ def _teach(
         trust=settings.network.class_path,
         world=world,
     )
-    labelled, unsure = int(about["labelled"]), int(about["unsure"])
+    labelled = int(about["labelled"])
     if labelled:
-        bars.say(f"round {len(rounds)} learns from {labelled:,} pixels of a class; {unsure:,} are unsure")
+        bars.say(f"round {len(rounds)} learns from {_counted(about)}")
     else:
         bars.say("There is nothing to refine: no class was found in any of its boxes.")
     return labelled
+
+
+def _counted(about: Mapping[str, Any]) -> str:
+    """How many pixels have a label."""
+    return f"{int(about['labelled']):,} pixels of a class; {int(about['unsure']):,} are unsure"
 
 
 def _finished(number: int, run: OneRun) -> Round:

@@ -171,11 +171,21 @@ class TrainSettings(BoxSettings):
                 f"refine {self.refine}: a model's answers take the place of masks, and full_supervision has those: "
                 "say --refine 0, or use another method"
             )
+        if self.refinement.looks and self.method_name == FullSupervision.name:
+            raise ValueError(
+                "refinement.looks true: labels from brightness take the place of masks, and full_supervision has "
+                "those: say --refinement.looks false, or use another method"
+            )
 
     @property
     def method_name(self) -> str:
         """The method by its name in the registry."""
         return method_named(self.method)
+
+    @property
+    def teaches(self) -> bool:
+        """Whether some model learns from labels that are made."""
+        return self.refine > 0 or self.refinement.looks
 
 
 def _changed(settings: Any, name: str, rest: str, value: Any) -> Any:

@@ -1,17 +1,18 @@
-"""What trained models find in the training images, as labels for the next one."""
+"""What trained models find in the training images, or brightness alone, as labels for the next one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringfence import memory
 from ringfence.files import checksum
+from ringfence.weak.appearance.labels import looked_labels
 from ringfence.weak.inference.footprint import FLOAT
 from ringfence.weak.inference.model_file import read_model
 from ringfence.weak.inference.predictor import Predictor
@@ -20,11 +21,16 @@ from ringfence.weak.ranks.cases import Crew
 from ringfence.weak.ranks.world import World, from_all
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.tasks.taught import LABELS, finish_labels, labels_about, write_labels
-from ringfence.weak.tasks.teaching import KnownOf, taught_labels
+from ringfence.weak.tasks.teaching import KnownOf, Labels, taught_labels
 from ringfence.weak.tasks.windows import UNSURE
 
 MOST_CLASSES: Final = UNSURE - 1
 """With more, there is no byte left for what is unsure."""
+LOOKS: Final = 1
+"""The version of labels from brightness."""
+
+Labeller: TypeAlias = Callable[[int, Case], Sequence[Labels]]
+"""From a training case and its number to labels of its samples."""
 
 
 def teach(
@@ -57,17 +63,43 @@ def teach(
     about = crew.from_first(
         {"share": unsure, "models": [checksum(model) for model in models] if world.first else []}
     )
-    there: dict[str, Any] = crew.from_first(labels_about(folder) or {} if world.first else {})
-    if any(there.get(name) != value for name, value in about.items()):
+
+    def labeller() -> Labeller:
         for model in models:
             crew.check_sees(model)
         crew.take_gpu()
         predictors = [Predictor(*read_model(model, trust), device=device) for model in models]
-        cases = list(enumerate(prepared.of("train")))[world.rank :: world.size]
+        return lambda number, case: taught_labels(answers_of(predictors, task, number, case, prepared), unsure)
+
+    return _written(labeller, about, prepared, folder, crew)
+
+
+def look(task: Task, prepared: PreparedSet, folder: Path, world: World) -> dict[str, Any]:
+    """As ``teach``, for the first model: labels from brightness, of slices (``appearance/labels.py``)."""
+
+    def labels(number: int, case: Case) -> list[Labels]:
+        image, _ = prepared.load(case)
+        first = _first(prepared, number)
+        known = (KnownOf.of(task.train, first + row) for row in range(case.shape[0]))
+        return [
+            looked_labels(one, own.box, np.logical_and.reduce(own.whole, axis=-1), UNSURE)
+            for one, own in zip(image, known, strict=True)
+        ]
+
+    return _written(lambda: labels, {"looks": LOOKS}, prepared, folder, Crew(1, world))
+
+
+def _written(
+    labeller: Callable[[], Labeller], about: dict[str, Any], prepared: PreparedSet, folder: Path, crew: Crew
+) -> dict[str, Any]:
+    """Write labels of the training cases, unless those are there that this is said of."""
+    world = crew.world
+    there: dict[str, Any] = crew.from_first(labels_about(folder) or {} if world.first else {})
+    if any(there.get(name) != value for name, value in about.items()):
+        label = labeller()
         mine = []
-        for number, case in cases:
-            labels = np.stack(taught_labels(answers_of(predictors, task, number, case, prepared), unsure))
-            labels = labels.reshape(case.shape[0], *prepared.size)
+        for number, case in list(enumerate(prepared.of("train")))[world.rank :: world.size]:
+            labels = np.stack(label(number, case)).reshape(case.shape[0], *prepared.size)
             counts = int(((labels > 0) & (labels != UNSURE)).sum()), int((labels == UNSURE).sum())
             mine.append((write_labels(folder, case, labels), counts))
         every = [one for theirs in from_all(mine) for one in theirs]
@@ -95,5 +127,10 @@ def answers_of(
             done += len(answer)
     if len(task.space) == 3:
         return [(mean.transpose(1, 0, 2, 3), KnownOf.of(task.train, number))]
-    first = sum(before.shape[0] for before in prepared.of("train")[:number])
+    first = _first(prepared, number)
     return [(one, KnownOf.of(task.train, first + row)) for row, one in enumerate(mean)]
+
+
+def _first(prepared: PreparedSet, number: int) -> int:
+    """The first sample of the number-th case, where each slice is one."""
+    return sum(before.shape[0] for before in prepared.of("train")[:number])

@@ -91,7 +91,7 @@ def _train(
         bars.say(begins(settings, task))
         if skipped(run, settings.training):
             bars.skip()
-        elif settings.refine:
+        elif settings.teaches:
             train_rounds(settings, task, prepared, out, bars, world)
         else:
             train_one(settings, task, method, settings.seed, run, bars, world)

@@ -26,6 +26,7 @@ def barrier_choices(found: Fingerprint, volumes: bool) -> list[Choice]:
     first, last = ODDS
     return [
         _strips(found),
+        *_steep(found),
         *([] if volumes else _finding()),
         *_edges(found, volumes),
         Choice(
@@ -48,6 +49,21 @@ def _strips(found: Fingerprint) -> Choice:
     return Choice(
         "constraints.strips.width", min(widths.values()), f"a {LINES}th of the shorter median side: {sides}"
     )
+
+
+def _steep(found: Fingerprint) -> list[Choice]:
+    """Where a class is inside of another one: sure of that, a network might never find it."""
+    if not found.nested:
+        return []
+    inner, outer, _ = max(found.nested, key=lambda one: one[2])
+    return [
+        Choice(
+            "constraints.strips.steep",
+            True,
+            f"{one_line(inner)} lies within the boxes of {one_line(outer)}: where the network is sure of that one, "
+            "the inner one is still pulled at",
+        )
+    ]
 
 
 def _widths(found: Fingerprint) -> dict[str, int]:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from ringfence.weak.annotations import BoxAnnotation, boxes_from_masks, place_boxes
 from ringfence.weak.annotations.grid import exact_boxes
 from ringfence.weak.annotations.joining import joined_slices
+from ringfence.weak.appearance.looks import WITHIN, looks
 from ringfence.weak.planning.looseness import DEPTHS, looseness, profile
-from ringfence.weak.planning.visibility import VISIBLE, looks
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
 
 Boxes: TypeAlias = NDArray[np.int64]
@@ -26,8 +26,14 @@ ENOUGH: Final = 10
 """Boxes of a class that show their object, whose sides together say how much too wide they are drawn."""
 LOOKED: Final = 10
 """Boxes of a class that must have been looked at before it is said not to show."""
-WITHIN: Final = 0.95
-"""The fraction of a box that lies in another for it to count as being within it."""
+VISIBLE: Final = 0.25
+"""Of the boxes of a class, in which the object is told from its surroundings by brightness: enough to go by."""
+FILLED: Final = 0.65
+"""Of a box: what fills less, as far as it is seen, is no ellipse."""
+OFTEN: Final = 0.8
+"""In this fraction of its boxes a class lies within another, for it to count as being inside of that."""
+MANY: Final = 48
+"""Lines across a box that are looked at, or up to twice as many: hundreds would say the same, more slowly."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,11 @@ class ClassFacts:
         return self.looked >= LOOKED and not self.shows
 
     @property
+    def thin(self) -> bool:
+        """Whether its objects show, and fill little of their boxes: what is thin and at an angle, or curves."""
+        return self.shows and self.fill < FILLED
+
+    @property
     def side(self) -> float:
         """The shorter of the median sides."""
         return min(self.rows[1], self.columns[1])
@@ -127,6 +138,11 @@ class Fingerprint:
     def flatness(self) -> float | None:
         """How many times as far slices are from each other as rows and columns."""
         return None if self.spacing is None else self.spacing[0] / float(np.sqrt(self.spacing[1] * self.spacing[2]))
+
+    @property
+    def nested(self) -> list[tuple[str, str, float]]:
+        """Classes within the boxes of others: the inner one, the outer one, and in which fraction of its boxes."""
+        return [(inner, outer, share) for (inner, outer), share in self.within.items() if share >= OFTEN]
 
     @property
     def tight(self) -> bool:
@@ -266,7 +282,7 @@ def _visible(
         image, _ = prepared.load(case)
         exact = exact_boxes(drawn, case, prepared.size)
         for row in _some(there.tolist(), SOME_SLICES):
-            for look in looks(image[row], boxes[row], tight[row]):
+            for look in looks(image[row], boxes[row], tight[row], MANY):
                 seen[look.number].append(look.fill)
                 if look.fill is not None:
                     others = _covered(boxes[row], look.box, image.shape[2:])

@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.weak.planning.visibility import Look, Numbers
+from ringfence.weak.appearance.looks import Look
+from ringfence.weak.appearance.telling import Numbers
 
 STEP: Final = 0.05
 """Between depths, as a fraction of a box's side."""

@@ -13,7 +13,7 @@ from ringfence.weak.planning.computing import network_choices
 from ringfence.weak.planning.fingerprint import ClassFacts, Fingerprint
 from ringfence.weak.planning.hand import hand_choices, hand_remarks
 from ringfence.weak.planning.remarks import cpu_remarks, set_remarks
-from ringfence.weak.planning.rounds import round_choices
+from ringfence.weak.planning.rounds import learns_from_looks, round_choices
 from ringfence.weak.planning.space import VOXELS, in_space, patch_of, space_choices
 from ringfence.weak.planning.views import view_choices
 
@@ -81,7 +81,7 @@ def make_plan(
         *round_choices(fingerprint, volumes),
     ]
     remarks = [
-        *set_remarks(fingerprint),
+        *set_remarks(fingerprint, looked=not volumes and learns_from_looks(fingerprint)),
         *(hand_remarks(fingerprint) if drawn else ()),
         *(cpu_remarks(fingerprint, volumes) if device == "cpu" else ()),
     ]

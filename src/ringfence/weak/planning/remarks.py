@@ -9,16 +9,17 @@ from ringfence.weak.planning.barrier import LINES
 from ringfence.weak.planning.computing import LARGE, whole_halvings
 from ringfence.weak.planning.fingerprint import Fingerprint
 
-FILLED: Final = 0.65
-"""Of a box: what fills less, as far as it is seen, is no ellipse."""
 LEAST: Final = 3.0
 """Pixels along a side: what is smaller says little more than where it is."""
-OFTEN: Final = 0.8
-"""In this fraction of its boxes a class lies within another, for the plan to speak of it."""
 
 
-def set_remarks(found: Fingerprint) -> list[str]:
-    """About the set and its boxes."""
+def set_remarks(found: Fingerprint, looked: bool = False) -> list[str]:
+    """About the set and its boxes.
+
+    Args:
+        found: the fingerprint.
+        looked: whether labels from brightness say what boxes do not.
+    """
     notes = [
         f"nine of ten boxes of {one_line(one.name)} are at most {one.longest:.0f} pixels wide, half of them "
         f"{one.side:.0f}: that says where it is, not what shape it has; prepare the set with larger "
@@ -30,15 +31,14 @@ def set_remarks(found: Fingerprint) -> list[str]:
         f"{one_line(inner)} lies within the boxes of {one_line(outer)} in {share:.0%} of its boxes: there both are "
         "asked for, and only what they look like tells them apart. If one is always inside of the other, say so: "
         f"--constraints.inclusion '{{inner: {one_line(inner)}, outer: {one_line(outer)}}}'"
-        for (inner, outer), share in found.within.items()
-        if share >= OFTEN
+        for inner, outer, share in found.nested
     ]
     notes += [
         f"{one_line(one.name)} seems to fill no more than {one.fill:.0%} of its boxes. What is thin and lies at an "
         "angle leaves most of its box to others, and boxes do not say so: look whether they are filled. Scribbles "
         "would say more (--constraints.scribbles.file), or masks of some cases"
         for one in found.classes
-        if one.shows and one.fill < FILLED
+        if one.thin and not looked
     ]
     if found.uneven > 1.5:
         notes.append(

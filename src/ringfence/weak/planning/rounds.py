@@ -1,4 +1,4 @@
-"""Whether a second network learns from what the first one finds."""
+"""Whether the first network learns from labels, and whether a second one learns from what the first one finds."""
 
 from __future__ import annotations
 
@@ -8,17 +8,33 @@ from ringfence.hints import one_line
 from ringfence.weak.planning.choice import Choice
 from ringfence.weak.planning.fingerprint import Fingerprint
 
+LOOKS: Final = "refinement.looks"
+"""The setting that has the first network learn from labels."""
 REFINE: Final = "refine"
-"""The setting."""
+"""The number of networks after the first."""
 
 
 def round_choices(found: Fingerprint, volumes: bool) -> list[Choice]:
-    """A round of refinement, of slices in which a class was looked at and does not show: where all do, edges tell.
+    """Of slices: labels from brightness, or a round of refinement, or neither.
 
-    But only if boxes can tell whether the second network is as good as the first.
+    Thin or curved objects leave most of their boxes to what surrounds them, of which no constraint says that it is
+    not the object: where all classes show, brightness does. A second network learns if a class was looked at and
+    does not show, and if boxes can tell whether it is as good as the first; where all show, edges tell more.
     """
+    if volumes:
+        return []
+    if learns_from_looks(found):
+        thin = min((one for one in found.classes if one.thin), key=lambda one: one.fill)
+        return [
+            Choice(
+                LOOKS,
+                True,
+                f"{one_line(thin.name)} is seen to fill {thin.fill:.0%} of its boxes, and boxes do not say where: "
+                "the network learns from what in them is unlike what is around them, beside the constraints",
+            )
+        ]
     hidden = [one for one in found.classes if one.hidden]
-    if volumes or not hidden or not found.judged:
+    if not hidden or not found.judged:
         return []
     rare = min(hidden, key=lambda one: one.visible)
     return [
@@ -29,3 +45,8 @@ def round_choices(found: Fingerprint, volumes: bool) -> list[Choice]:
             "network learns from what the first one finds, which takes as long again (--refine 0: the first alone)",
         )
     ]
+
+
+def learns_from_looks(found: Fingerprint) -> bool:
+    """Whether all classes show, and some fill little of their boxes."""
+    return all(one.shows for one in found.classes) and any(one.thin for one in found.classes)

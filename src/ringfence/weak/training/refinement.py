@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ringfence.numbers import fraction, not_negative
+from ringfence.numbers import fraction, not_negative, true_or_false
 from ringfence.options import check_words, inside, option
 
 
 @dataclass(frozen=True)
 class RefinementSettings:
-    """What rounds of refinement (`--refine`) learn from."""
+    """What rounds of refinement (`--refine`) learn from, and the first model, if it has labels."""
 
+    looks: bool = option(
+        False,
+        "whether the first model learns from labels, too: of what in a slice's boxes is unlike what is around them",
+    )
     unsure: float = option(
         0.2, "of the pixels in each box, the share that has no label: those that the teacher is least sure of"
     )
@@ -28,5 +32,6 @@ class RefinementSettings:
     def __post_init__(self) -> None:
         with inside("refinement."):
             check_words(self)
+            true_or_false("looks", self.looks)
             fraction("unsure", self.unsure)
             not_negative("constraints", self.constraints)

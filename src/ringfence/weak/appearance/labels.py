@@ -1,0 +1,103 @@
+"""Labels of a slice from brightness: what in each box is unlike what is around it.
+
+    q_p = σ(log N(v_p; m, s²) / N(v_p; 0, σ²) + Σ_n w_n (q_n - ½)),   over the eight neighbours n of p in the box
+
+where v is the image without the field of brightness around the box, and w_n = 1 / their distance: neighbours are
+usually of the same kind. m, s and σ are the object's and its surroundings', of the image as it is: what is averaged
+over neighbours would make thin objects thicker.
+
+    y_p = k        if q_p > 0.9 in a box of k, and p is in the largest part of what is likely there
+    y_p = 0        outside of boxes, and where q_p < 0.1 in all that hold p
+    y_p = unsure   elsewhere, and in boxes whose object is not told apart
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringfence.extras import require
+from ringfence.weak.appearance.looks import Look, looks
+from ringfence.weak.appearance.telling import Numbers, Pixels, chance, log_odds, object_of, spread_of
+
+SURE: Final = 0.9
+"""How likely a pixel must be of an object, or not of it."""
+ROUNDS: Final = 5
+"""Of finding the object's brightness, and then its pixels."""
+SMOOTHED: Final = 15
+"""Times that pixels look at their neighbours: by then they hardly change."""
+
+Labels = NDArray[np.uint8]
+
+
+def looked_labels(image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: Pixels, unsure: int) -> Labels:
+    """Labels uint8 ``[height, width]``: 0 for background, k for the k-th class, ``unsure``.
+
+    Args:
+        image: a slice ``[channels, height, width]``.
+        boxes: ``[classes, objects, 2, 2]``, empty ones among them.
+        tight: ``[classes, objects]``: whether a box is drawn around what is in this slice.
+        unsure: the label of pixels that nothing is known of.
+    """
+    ahead = np.zeros((1 + len(boxes), *image.shape[1:]))
+    ahead[0] = 1.0 - SURE  # what is less likely is background
+    held, known = (np.zeros(image.shape[1:], np.int64) for _ in range(2))
+    for (top, bottom), (left, right) in boxes.reshape(-1, 2, 2):
+        held[top:bottom, left:right] += 1
+    for look in looks(image, boxes, tight):
+        if look.fill is not None:
+            likely = likely_in(image, look)
+            place: Any = tuple(slice(*ends) for ends in look.box)
+            own = ahead[1 + look.number][place]
+            np.maximum(own, np.nan_to_num(likely), out=own)
+            known[place] += np.isfinite(likely)
+    best = ahead.max(axis=0)
+    labels: Labels = ahead.argmax(axis=0).astype(np.uint8)
+    labels[(labels > 0) & (best <= SURE)] = unsure
+    labels[(labels == 0) & (known < held)] = unsure
+    return labels
+
+
+def likely_in(image: NDArray[np.uint8], look: Look) -> Numbers:
+    """How likely each pixel of a box is of its object; not a number where another box explains it.
+
+    Of what is likely, all but the largest part is as likely as not: something else is as bright.
+
+    Args:
+        image: the slice.
+        look: of all of its lines, in which the object is told apart.
+    """
+    values = image[:, look.rows, look.columns] - look.field
+    spread = spread_of(values[:, look.ring])
+    (top, left), (bottom, right) = (look.box[:, end] - (look.rows.start, look.columns.start) for end in (0, 1))
+    inside = look.inside[top:bottom, left:right]
+    within = values[:, look.inside]
+    likely = look.likely
+    q = np.full(inside.shape, 0.5)
+    for _ in range(ROUNDS):
+        odds = np.zeros(inside.shape)
+        odds[inside] = log_odds(within, *object_of(within, likely, spread), spread)
+        q = smoothed(odds, inside)
+        likely = q[inside]
+    parts, count = require("scipy.ndimage", "labels from brightness", "train").label(inside & (q > 0.5))
+    if count:
+        largest = 1 + np.bincount(parts.ravel())[1:].argmax()
+        q[(parts > 0) & (parts != largest)] = 0.5
+    return np.where(inside, q, np.nan)
+
+
+def smoothed(odds: Numbers, inside: Pixels) -> Numbers:
+    """Probabilities, from the log of the odds ``[rows, columns]`` of each pixel by itself.
+
+    Of pixels that are not ``inside`` nothing is known; those beyond the box do not count.
+    """
+    q = np.where(inside, chance(odds), 0.5)
+    rows, columns = q.shape
+    steps = [(i, j) for i in (0, 1, 2) for j in (0, 1, 2) if (i, j) != (1, 1)]
+    for _ in range(SMOOTHED):
+        around = np.pad(q - 0.5, 1)
+        beside = sum(around[i : i + rows, j : j + columns] / np.hypot(i - 1, j - 1) for i, j in steps)
+        q = np.where(inside, chance(odds + beside), 0.5)
+    return q

@@ -1,0 +1,137 @@
+"""Whether objects can be told from what is around their boxes by brightness, and how much of a box they fill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ringfence.weak.appearance.telling import Numbers, Pixels, without_field
+from ringfence.weak.constraints.edges import blurred
+
+APART: Final = 2.0
+"""Deviations between the means of an object and of its surroundings, from which on they are told apart."""
+AROUND: Final = 0.5
+"""How far surroundings reach, as a fraction of a box's sides; four pixels at least."""
+SMALLEST: Final = 6
+"""Pixels along the sides of boxes that are looked at."""
+FEWEST, ENOUGH = 32, 0.5
+"""Pixels of surroundings, and of them for each of the box, without which too little is known of them."""
+LINES: Final = 0.8
+"""Of the lines across a box, those that must meet what is told apart: something small in the object does not."""
+WITHIN: Final = 0.95
+"""The fraction of a box that lies in another for it to count as being within it."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A box and what is around it.
+
+    Attributes:
+        number: of the class, from 0.
+        box: ``[2, 2]``: first pixel and one past the last, of rows and columns.
+        rows: of the image, those that are looked at.
+        columns: likewise.
+        ring: bool ``[rows, columns]``: surroundings.
+        inside: likewise: in the box, and not explained by another.
+        field: ``[channels, rows, columns]``: how bright the image would be there without the object.
+        fill: what the object fills of the rows and columns that it meets; None if it is not told apart.
+        likely: how likely pixels ``inside`` are of the object.
+        mean: by how much the object is brighter than its surroundings, in each channel.
+        spread: the deviation of these.
+    """
+
+    number: int
+    box: NDArray[np.int64]
+    rows: slice
+    columns: slice
+    ring: Pixels
+    inside: Pixels
+    field: Numbers
+    fill: float | None
+    likely: Numbers
+    mean: Numbers
+    spread: Numbers
+
+
+def looks(
+    image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: Pixels, lines: int | None = None
+) -> Iterator[Look]:
+    """Each box of a slice that can be looked at.
+
+    Args:
+        image: a slice ``[channels, height, width]``.
+        boxes: ``[classes, objects, 2, 2]``, empty ones among them.
+        tight: ``[classes, objects]``: whether a box is drawn around what is in this slice.
+        lines: across a box that are looked at, or up to twice as many; None: all.
+    """
+    smooth = blurred(torch.from_numpy(image)[None].double(), 2)[0].numpy()
+    number_of, every = _there(boxes)
+    for number, box in zip(number_of, every, strict=True):
+        whole = tight[number][(boxes[number] == box).all(axis=(1, 2))].any()
+        if not whole or (box[:, 1] - box[:, 0]).min() < SMALLEST:
+            continue
+        rows, columns = _around(box, image.shape[1:], lines)
+        beside = every[~_holds(every, box)]  # what a box lies in is what surrounds it
+        ring = ~_covered(np.concatenate([beside, box[None]]), image.shape[1:], by=1)[rows, columns]
+        own = _covered(box[None], image.shape[1:])
+        own &= ~_covered(every[(number_of != number) & ~_holds(every, box)], image.shape[1:])
+        inside = own[rows, columns]
+        if ring.sum() >= max(FEWEST, ENOUGH * inside.sum()) and inside.any():
+            field, deviations, likely = without_field(smooth[:, rows, columns], ring, inside)
+            values = smooth[:, rows, columns] - field
+            mean = (values[:, inside] * likely).sum(axis=1) / max(float(likely.sum()), 1e-9)
+            spread = np.maximum(values[:, ring].std(axis=1), 1e-3)
+            fill = _fill(deviations, likely, inside)
+            yield Look(int(number), box, rows, columns, ring, inside, field, fill, likely, mean, spread)
+
+
+def _there(boxes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The classes of boxes that are not empty, and these."""
+    some = (boxes[..., 1] > boxes[..., 0]).all(axis=-1)
+    return np.nonzero(some)[0], boxes[some]
+
+
+def _holds(boxes: NDArray[np.int64], one: NDArray[np.int64]) -> Pixels:
+    """Which of some boxes are larger than one, and hold it."""
+    sides = np.minimum(boxes[:, :, 1], one[:, 1]) - np.maximum(boxes[:, :, 0], one[:, 0])
+    area = (one[:, 1] - one[:, 0]).prod()
+    larger = (boxes[:, :, 1] - boxes[:, :, 0]).prod(axis=1) > area
+    holds: Pixels = larger & (sides.clip(min=0).prod(axis=1) >= WITHIN * area)
+    return holds
+
+
+def _covered(boxes: NDArray[np.int64], size: tuple[int, ...], by: int = 0) -> Pixels:
+    """Which pixels are in some box, or so close to it that a mean over 3×3 pixels reaches into it."""
+    covered = np.zeros(size, dtype=bool)
+    for (top, bottom), (left, right) in boxes:
+        covered[max(top - by, 0) : bottom + by, max(left - by, 0) : right + by] = True
+    return covered
+
+
+def _fill(deviations: float, likely: Numbers, inside: Pixels) -> float | None:
+    """What is unlike the ring, as a share of the rows and columns that it meets: a box may be too wide.
+
+    None if it is not told apart, or meets too few of them.
+    """
+    found = np.zeros_like(inside)
+    found[inside] = likely > 0.5
+    met = [found.any(axis=axis) for axis in (1, 0)]
+    shares = [lines.sum() / inside.any(axis=axis).sum() for lines, axis in zip(met, (1, 0), strict=True)]
+    if deviations < APART or min(shares) < LINES:
+        return None
+    return float(found.sum() / inside[np.ix_(*met)].sum())
+
+
+def _around(box: NDArray[np.int64], space: tuple[int, ...], lines: int | None) -> tuple[slice, slice]:
+    """A box and its surroundings; of a large one, every so many-th row and column."""
+    sides = box[:, 1] - box[:, 0]
+    more = np.maximum(np.rint(AROUND * sides).astype(int), 4)
+    low, high = np.maximum(box[:, 0] - more, 0), np.minimum(box[:, 1] + more, space)
+    steps = [1 if lines is None else max(1, int(side) // lines) for side in sides]
+    rows, columns = (slice(int(first), int(last), step) for first, last, step in zip(low, high, steps, strict=True))
+    return rows, columns
