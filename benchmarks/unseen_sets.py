@@ -1,9 +1,10 @@
-"""Five more kinds of generated sets, made after plans were done, to see what these do with what is new to them.
+"""More kinds of generated sets, made after plans were done, to see what these do with what is new to them.
 
     python benchmarks/unseen_sets.py hearts downloads/hearts
 
 Folders are as those of `generated_sets.py`, which has simple objects on a plain background. Here there are things
-without a label that look like those that have one, classes as bright as each other, and shapes that curve.
+without a label that look like those that have one, classes as bright as each other, and shapes that curve. The
+first five led to labels from brightness and steep strips (docs/plan-choices.md); the others were made after those.
 """
 
 from __future__ import annotations
@@ -141,6 +142,59 @@ def nodules(shape: Shape, random: np.random.Generator) -> Clean:
     return labels, 3.0 * (tubes | (labels > 0))[None]
 
 
+def rings(shape: Shape, random: np.random.Generator) -> Clean:
+    """Rings (1) around nothing, brighter than what is around them in some cases and darker in others."""
+    depth, height, width = shape
+    labels = np.zeros(shape, np.uint8)
+    for _ in range(random.integers(1, 4)):
+        outer = random.uniform(10.0, 19.0)
+        centre = random.uniform((depth * 0.3, 22.0, 22.0), (depth * 0.7, height - 22.0, width - 22.0))
+        thick, long, stretch = random.uniform(3.5, 5.5), random.uniform(2.0, depth / 2.0), random.uniform(0.8, 1.2)
+        if (_radius(shape, centre[1:], 1.0)[(labels > 0).any(axis=0)] < outer * 1.25 + 5.0).any():
+            continue  # too close to another
+        for number in range(depth):
+            if abs(number + 0.5 - centre[0]) < long:
+                radius = _radius(shape, centre[1:] + random.normal(0.0, 0.3, 2), stretch)
+                labels[number][(radius < outer) & (radius > outer - thick)] = 1
+    level = 3.0 * random.choice([-1.0, 1.0])
+    return labels, (level * (labels > 0) + _lookalikes(shape, random, labels, 4, (4.0, 9.0), level))[None]
+
+
+def lungs(shape: Shape, random: np.random.Generator) -> Clean:
+    """Two large dark objects (1) that reach the border of some slices, with bright branches in them."""
+    depth, height, width = shape
+    labels = np.zeros(shape, np.uint8)
+    for side in (0.22, 0.78):
+        centre = np.array([depth / 2.0, height / 2.0, width * side]) + random.uniform(-1.0, 1.0, 3) * (
+            1.0,
+            6.0,
+            5.0,
+        )
+        radii = np.array([depth * 0.55, random.uniform(38.0, 50.0), random.uniform(20.0, 27.0)])
+        labels[_blob(shape, centre, radii, 0.15, random)] = 1
+    inner = ndimage.binary_erosion(labels > 0, np.ones((1, 3, 3)), iterations=3)
+    branches = _lookalikes(shape, random, np.zeros_like(labels), 60, (1.5, 3.0), 1.0) > 0
+    clean = np.where(labels > 0, -5.0, 0.0) + 5.0 * (branches & inner)
+    return labels, (clean + _lookalikes(shape, random, labels, 3, (5.0, 9.0), -5.0))[None]
+
+
+def stars(shape: Shape, random: np.random.Generator) -> Clean:
+    """Stars of five arms (1) and of three (2), as bright as each other, in single images of two channels."""
+    labels = np.zeros(shape, np.uint8)
+    for _ in range(random.integers(2, 5)):
+        arms, number = ((5, 1), (3, 2))[random.integers(2)]
+        for _ in range(40):
+            centre, size = random.uniform(18.0, np.array(shape[1:]) - 18.0), random.uniform(11.0, 17.0)
+            rows, columns = np.indices(shape[1:]) + 0.5 - centre[:, None, None]
+            angle = np.arctan2(rows, columns) + random.uniform(0.0, 2.0 * np.pi)
+            star = np.hypot(rows, columns) < size * (0.62 + 0.38 * np.cos(arms * angle))
+            if not (ndimage.binary_dilation(star, iterations=3) & (labels[0] > 0)).any():
+                labels[0][star] = number
+                break
+    channels = [2.5 * (labels > 0), -2.0 * (labels > 0) + _lookalikes(shape, random, labels, 6, (4.0, 8.0), -2.0)]
+    return labels, np.stack(channels)
+
+
 UNSEEN: Final = {
     "hearts": Unseen(
         "a chamber, its wall and a crescent as bright as the chamber; slices six times as thick",
@@ -164,6 +218,22 @@ UNSEEN: Final = {
     ),
     "nodules": Unseen(
         "balls of 8 to 14 voxels among tubes without a label, isotropic", (40, 56, 56), (1, 1, 1), 1, nodules
+    ),
+    "rings": Unseen("rings around nothing, brighter or darker than it", (10, 104, 104), (4, 1, 1), 1, rings),
+    "lungs": Unseen(
+        "two large objects that reach the borders of slices, with bright branches in them",
+        (12, 128, 128),
+        (6, 1.5, 1.5),
+        1,
+        lungs,
+    ),
+    "stars": Unseen(
+        "stars of five arms and of three, as bright as each other, in two channels, single images",
+        (1, 120, 120),
+        (1, 1, 1),
+        2,
+        stars,
+        80,
     ),
 }
 """By name; the place of a kind is part of its seed, so that new ones come last."""
