@@ -17,7 +17,7 @@ NAMES = {".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix("
 LAYERS = ("core", "segmentation", "weak", "report", "cli")
 ROOMS = (
     *("ranks", "volumes", "tables", "datasets", "prepared", "annotations", "building", "constraints"),
-    *("tasks", "networks"),
+    *("appearance", "tasks", "networks"),
     *("training", "planning", "inference", "presets", "experiments"),
 )
 BASICS = (

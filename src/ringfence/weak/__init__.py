@@ -14,6 +14,7 @@ The rooms, each of which imports only those before it:
 - annotations   boxes, sizes and scribbles: from masks, CSV, JSON, COCO
 - building      from a download to a prepared set
 - constraints   what can be asked of a region: one kind a file
+- appearance    what objects look like against what is around their boxes: labels from brightness alone
 - tasks         what is learnt: boxes of a prepared set, or the paper's discs
 - networks      built by name and checked; weights in files that no code comes from
 - training      settings, the registry of methods, augmentation, data, module, metrics
