@@ -29,6 +29,7 @@ from ringfence.weak.prepared.prepared_set import Case, PreparedSet, read_prepare
 from ringfence.weak.tasks.windows import UNSURE
 from teaching import compared
 
+
 def main() -> None:
     """Look at each set, and write OUT.json and OUT.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -88,7 +89,7 @@ def looked_at(prepared: PreparedSet, case: Case) -> tuple[NDArray[Any], NDArray[
 def as_markdown(record: dict[str, Any]) -> str:
     """A row for each class of each set."""
     lines = [
-        "| set | class | shows | seems to fill | fills | has a label | Dice | too much | too little | Dice of boxes |",
+        "| set | class | shows | seems to fill | fills | has a label | Dice | too much | too little | boxes' Dice |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, classes in record["sets"].items():

@@ -29,7 +29,7 @@ LOOKED: Final = 10
 VISIBLE: Final = 0.25
 """Of the boxes of a class, in which the object is told from its surroundings by brightness: enough to go by."""
 FILLED: Final = 0.7
-"""Of a box: what fills less, as far as it is seen, is no ellipse along the axes (those seem to fill 0.74 or more)."""
+"""Of a box: what seems to fill less is no ellipse along the axes, which seems to fill 0.74 or more."""
 OFTEN: Final = 0.8
 """In this fraction of its boxes a class lies within another, for it to count as being inside of that."""
 MANY: Final = 48
