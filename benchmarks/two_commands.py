@@ -6,7 +6,7 @@ Sets are those of `generated_sets.py` and `unseen_sets.py`. The folder holds not
 mask nor dataset.json, and no option is given. The commands are run as they are: `prepare folder`, `train`,
 `predict` and `evaluate`. Dice is that of test cases, which are in neither folder. Beside it is the same with masks:
 all of them in nnU-Net's layout, and `--method full_supervision`. Both train on all cases. The same command again
-does only what is missing.
+does only what is missing, and boxes of the sets that are named by `--again`.
 """
 
 from __future__ import annotations
@@ -52,16 +52,18 @@ def main() -> None:
     parser.add_argument("kinds", nargs="+", choices=KINDS, metavar="KIND")
     parser.add_argument("--seed", type=int, default=0, help="of the sets")
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
+    parser.add_argument("--again", nargs="+", default=[], metavar="KIND", help="train from boxes anew")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     file = options.out.with_suffix(".json")
     before = json.loads(file.read_text(encoding="utf-8"))["trainings"] if file.exists() else []
+    before = [one for one in before if one["set"] not in options.again or one["from"] == "masks"]
     ready = {(one["set"], one["from"] == "masks") for one in before}
     jobs = [Job(kind, masks, options.seed) for masks in (False, True) for kind in options.kinds]
     jobs = [job for job in jobs if (job.kind, job.masks) not in ready]
     record: dict[str, Any] = {
         "command": f"python benchmarks/two_commands.py {' '.join(options.kinds)} --seed {options.seed} "
-        f"--workers {options.workers}",
+        f"--workers {options.workers}" + (f" --again {' '.join(options.again)}" if options.again else ""),
         "seed": options.seed,
         "environment": environment() | {"commit": commit()},
         "trainings": before,
