@@ -89,7 +89,7 @@ def looked_at(prepared: PreparedSet, case: Case) -> tuple[NDArray[Any], NDArray[
 def as_markdown(record: dict[str, Any]) -> str:
     """A row for each class of each set."""
     lines = [
-        "| set | class | shows | seems to fill | fills | has a label | Dice | too much | too little | Dice, boxes |",
+        "| set | class | shows | seems | fills | has a label | Dice | too much | too little | Dice, boxes |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, classes in record["sets"].items():
