@@ -21,7 +21,7 @@ from ringfence.weak.ranks.cases import Crew
 from ringfence.weak.ranks.world import World, from_all
 from ringfence.weak.tasks.task import Task
 from ringfence.weak.tasks.taught import LABELS, finish_labels, labels_about, write_labels
-from ringfence.weak.tasks.teaching import KnownOf, Labels, taught_labels
+from ringfence.weak.tasks.teaching import KnownOf, Labels, scribbled, taught_labels
 from ringfence.weak.tasks.windows import UNSURE
 
 MOST_CLASSES: Final = UNSURE - 1
@@ -82,7 +82,7 @@ def look(task: Task, prepared: PreparedSet, folder: Path, world: World) -> dict[
         first = _first(prepared, number)
         known = (KnownOf.of(task.train, first + row) for row in range(case.shape[0]))
         return [
-            looked_labels(one, own.box, np.logical_and.reduce(own.whole, axis=-1), UNSURE)
+            scribbled(looked_labels(one, own.box, np.logical_and.reduce(own.whole, axis=-1), UNSURE), own)
             for one, own in zip(image, known, strict=True)
         ]
 

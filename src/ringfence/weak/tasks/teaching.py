@@ -113,6 +113,11 @@ def _labelled(ahead: Lead, seen: Pixels, known: KnownOf, there: Sequence[bool], 
         if not found:
             labels[box.place] = UNSURE
     _give_up(labels, boxes)
+    return scribbled(labels, known)
+
+
+def scribbled(labels: Labels, known: KnownOf) -> Labels:
+    """Labels of a sample, with what is marked in it: that is always right."""
     for one, *pixel in known.scribble.tolist():
         if one > 0:
             labels[tuple(pixel)] = one - 1

@@ -1,0 +1,168 @@
+"""Labels from brightness: against what images were drawn with, and against loops that say what they do."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ringfence.weak.appearance.labels import SMOOTHED, looked_labels, smoothed
+
+UNSURE = 255
+Image = NDArray[np.uint8]
+Mask = NDArray[np.bool_]
+
+
+def crescent(size: int = 64) -> Mask:
+    """What of a disc another one does not cover: its box is mostly something else."""
+    rows, columns = np.mgrid[:size, :size]
+    return (np.hypot(rows - 32, columns - 30) < 20) & (np.hypot(rows - 32, columns - 22) > 17)
+
+
+def drawn(objects: Mask, contrast: float = 50.0, *, channels: int = 1, seed: int = 0) -> Image:
+    """Objects in noise of deviation 10, in a field of brightness that bends; channels are by turns dark and bright."""
+    rows, columns = np.mgrid[: objects.shape[0], : objects.shape[1]] / 32.0 - 1.0
+    noise = np.random.default_rng(seed).normal(0.0, 10.0, (channels, *objects.shape))
+    signs = np.where(np.arange(channels) % 2, -1.0, 1.0)[:, None, None]
+    field = 110.0 + 15.0 * rows**2 - 10.0 * rows * columns
+    return (field + signs * contrast * objects + noise).clip(0, 255).astype(np.uint8)
+
+
+def box_of(mask: Mask, wider: int = 0) -> NDArray[np.int64]:
+    ends = [np.flatnonzero(mask.any(axis=axis))[[0, -1]] for axis in (1, 0)]
+    return np.array([[low - wider, high + 1 + wider] for low, high in ends])
+
+
+def labels_of(image: Image, *boxes: NDArray[np.int64], tight: bool = True) -> NDArray[np.uint8]:
+    """Of a class for each box."""
+    each = np.stack(boxes)[:, None]
+    return looked_labels(image, each, np.full(each.shape[:2], tight), UNSURE)
+
+
+def dice(labels: NDArray[np.uint8], mask: Mask, label: int = 1) -> float:
+    """Of the pixels that have a label."""
+    sure = labels != UNSURE
+    found, there = (labels == label) & sure, mask & sure
+    return float(2 * (found & there).sum() / (found.sum() + there.sum()))
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("contrast", [50.0, -50.0])
+@pytest.mark.parametrize("wider", [0, 2])
+def test_a_crescent_is_told_from_the_rest_of_its_box(channels: int, contrast: float, wider: int) -> None:
+    mask = crescent()
+    for seed in range(4):
+        labels = labels_of(drawn(mask, contrast, channels=channels, seed=seed), box_of(mask, wider))
+        (top, bottom), (left, right) = box_of(mask, wider)
+        inside = labels[top:bottom, left:right]
+        assert dice(labels, mask) > 0.97  # the whole box: 0.66
+        assert (inside != UNSURE).mean() > 0.95
+        assert labels.sum() == inside.sum()  # nothing beyond it, and nothing unsure
+
+
+def test_of_what_is_not_told_apart_nothing_is_known() -> None:
+    mask = crescent()
+    (top, bottom), (left, right) = box_of(mask)
+    inside = np.zeros_like(mask)
+    inside[top:bottom, left:right] = True
+    faint, far = drawn(mask, 4.0), drawn(mask)
+    for labels in (labels_of(faint, box_of(mask)), labels_of(far, box_of(mask), tight=False)):
+        np.testing.assert_array_equal(labels == UNSURE, inside)
+        assert not labels[~inside].any()
+
+
+def test_something_else_as_bright_in_the_box_is_not_the_object() -> None:
+    """But it may be: of it, nothing is known."""
+    mask, other = crescent(), np.zeros((64, 64), bool)
+    other[28:35, 24:31] = True  # within the curve
+    assert not (mask & other).any()
+    labels = labels_of(drawn(mask | other), box_of(mask))
+    assert dice(labels, mask) > 0.97
+    assert (labels[other] == UNSURE).mean() > 0.9
+
+
+def test_two_classes_share_a_place() -> None:
+    """A bright one and a dark one whose boxes overlap: what both boxes hold is background for neither alone."""
+    bright, dark = crescent(), np.zeros((64, 64), bool)
+    dark[28:38, 22:32] = True
+    image = drawn(bright, 50.0).astype(int) - 50 * dark
+    labels = labels_of(image.clip(0, 255).astype(np.uint8), box_of(bright), box_of(dark))
+    assert dice(labels, bright, 1) > 0.95
+    assert not (labels[bright] == 2).any()
+    assert not (labels[dark] == 1).any()
+    (top, bottom), (left, right) = box_of(dark)
+    hidden = drawn(bright, 50.0)  # the second one does not show
+    labels = labels_of(hidden, box_of(bright), box_of(dark))
+    assert not (labels[top:bottom, left:right] == 0).any()
+    assert (labels[bright] == 1).mean() > 0.8
+
+
+def test_boxes_that_are_not_there_change_nothing() -> None:
+    mask = crescent()
+    image, empty = drawn(mask), np.zeros((2, 2), np.int64)
+    one = labels_of(image, box_of(mask))
+    np.testing.assert_array_equal(labels_of(image, box_of(mask), empty), one)
+    np.testing.assert_array_equal(labels_of(image, empty, box_of(mask)), np.where(one == 1, 2, one))
+    assert not labels_of(image, empty).any()
+    several = np.stack([box_of(mask), empty, box_of(mask)])[None]
+    np.testing.assert_array_equal(looked_labels(image, several, np.ones((1, 3), bool), UNSURE), one)
+
+
+def test_neighbours_are_weighed_by_how_far_they_are() -> None:
+    """q = σ(odds + Σ_n (q_n - ½) / distance), over and over, a pixel at a time."""
+    random = np.random.default_rng(1)
+    odds, inside = random.normal(0.0, 2.0, (5, 6)), random.random((5, 6)) < 0.8
+
+    def chance(number: float) -> float:
+        return 1.0 / (1.0 + math.exp(-number))
+
+    q = {(i, j): chance(odds[i, j]) for i, j in zip(*np.nonzero(inside), strict=True)}
+    for _ in range(SMOOTHED):
+        q = {
+            (i, j): chance(
+                odds[i, j]
+                + sum(
+                    (q[i + a, j + b] - 0.5) / math.hypot(a, b)
+                    for a in (-1, 0, 1)
+                    for b in (-1, 0, 1)
+                    if (a or b) and (i + a, j + b) in q
+                )
+            )
+            for i, j in q
+        }
+    expected = np.full((5, 6), 0.5)
+    for (i, j), one in q.items():
+        expected[i, j] = one
+    np.testing.assert_allclose(smoothed(odds, inside), expected, rtol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 999),
+    size=st.tuples(st.integers(1, 24), st.integers(1, 24)),
+    channels=st.integers(1, 3),
+    level=st.sampled_from([0, 7, 255]),
+)
+def test_whatever_is_drawn_has_labels(seed: int, size: tuple[int, int], channels: int, level: int) -> None:
+    """Any boxes in any image, constant ones too: labels are those of a box's class, in it."""
+    random = np.random.default_rng(seed)
+    image = random.integers(0, 256, (channels, *size), dtype=np.uint8)
+    if level != 7:
+        image[:] = level
+    low = random.integers(0, np.array(size), (2, 2, 2))
+    high = np.minimum(low + random.integers(0, 16, (2, 2, 2)), size)
+    boxes = np.stack([low, high], axis=-1)
+    labels = looked_labels(image, boxes, random.random((2, 2)) < 0.8, UNSURE)
+    held = np.zeros((3, *size), bool)
+    held[0] = True
+    for number, of_class in enumerate(boxes, 1):
+        for (top, bottom), (left, right) in of_class:
+            held[number, top:bottom, left:right] = True
+    for number in (1, 2):
+        assert held[number][labels == number].all()
+    assert held[1:].any(axis=0)[labels == UNSURE].all()
+    assert set(np.unique(labels)) <= {0, 1, 2, UNSURE}
