@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from plan import LAST, reached
-from records import origin
+from records import before_refinement, origin
 from ringfence.environment import commit, environment
 
 PLAN = "plan"
@@ -196,7 +196,7 @@ def by_fold(record: dict[str, Any], variant: str, before: bool = False) -> dict[
     """Dice by fold: the mean over seeds; or before refinement, of those that were refined."""
     some = [one for one in record["trainings"] if one["variant"] == variant]
     if before:
-        some = [{**one, "dice": one["rounds"][0]["dice"]} for one in some if one.get("rounds")]
+        some = before_refinement(some)
     return {
         fold: statistics.mean(float(one["dice"]) for one in some if one["fold"] == fold)
         for fold in sorted({one["fold"] for one in some})

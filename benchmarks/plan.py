@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from records import origin, short
+from records import before_refinement, origin, short
 from ringfence.environment import commit, environment
 
 LAST = 10
@@ -147,7 +147,7 @@ def write(record: dict[str, Any], out: Path) -> None:
     every, means = record["trainings"], {}
     for name in dict.fromkeys(one["set"] for one in every):
         boxes, masks = (_of(every, name, kind) for kind in ("boxes", "masks"))
-        first = [{"dice": one["rounds"][0]["dice"]} for one in boxes if one["rounds"]]
+        first = before_refinement(boxes)
         means[name] = {
             "boxes": _mean(boxes),
             "before_refinement": _mean(first),
@@ -230,7 +230,7 @@ def as_markdown(record: dict[str, Any]) -> str:
         ratio = "–" if mean["ratio"] is None else f"{mean['ratio']:.3f}"
         if mean["ratio_before_refinement"] is not None:
             ratio += f" (before: {mean['ratio_before_refinement']:.3f})"
-        first = [{"dice": one["rounds"][0]["dice"]} for one in boxes if one["rounds"]]
+        first = before_refinement(boxes)
         lines.append(f"| {name} | {_shown(boxes)} | {_shown(first)} | {_shown(masks)} | {ratio} |")
     others = ", ".join(sorted({short(one["commit"]) for one in every if "commit" in one}))
     lines += ["", f"Mean over seeds (least to most). {origin(record, f' (masks: {others})' if others else '')}"]

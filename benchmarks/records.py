@@ -52,6 +52,11 @@ def short(commit: str) -> str:
     return " ".join([digits[:7], *more])
 
 
+def before_refinement(trainings: Iterable[Record]) -> list[Record]:
+    """Those that have a second network, with the Dice of their first one."""
+    return [one | {"dice": one["rounds"][0]["dice"]} for one in trainings if len(one.get("rounds") or ()) > 1]
+
+
 def write(out: Path, record: Record) -> None:
     """Write the record to OUT.json and its table to OUT.md."""
     out.parent.mkdir(parents=True, exist_ok=True)

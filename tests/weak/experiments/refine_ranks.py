@@ -37,3 +37,10 @@ def run(world: World, folder: Path) -> None:
     """In float64, where the order of sums makes no difference that a label would show."""
     torch.set_num_threads(1)
     _train(world, asked(folder, precision="64"), folder / f"of {world.size}", False, False, None)
+
+
+def run_looking(world: World, folder: Path) -> None:
+    """Likewise, from labels that brightness gives."""
+    torch.set_num_threads(1)
+    settings = asked(folder, 0, precision="64").changed({"refinement.looks": True})
+    _train(world, settings, folder / f"of {world.size}", False, False, None)

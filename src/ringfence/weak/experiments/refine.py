@@ -1,6 +1,7 @@
 """Refinement: a model's answers on its own training images, cut to what their labels say, teach the next one.
 
-    round-0/      the training from constraints alone
+    teacher-0/    labels from brightness, where the first network learns from these (appearance/labels.py)
+    round-0/      the training from constraints, and from those labels if there are any
     teacher-1/    what it finds in the training images (tasks/taught.py)
     round-1/      a new network: cross-entropy and Dice loss on that, and the constraints
     ...
@@ -127,13 +128,15 @@ def train_rounds(
             bars.say(f"round {number}: {error}")
             break
         rounds.append(_finished(number, run))
-        bars.say(f"round {number} of {settings.refine} at most: {rounds[-1].words}")
+        if settings.refine:
+            bars.say(f"round {number} of {settings.refine} at most: {rounds[-1].words}")
         if number and rounds[-1].box_iou <= max(one.box_iou for one in rounds[:-1]):
             break
     best = best_of(rounds)
     for _ in range(len(rounds), 1 + settings.refine):
         bars.skip()
-    bars.say(f"kept: round {best.number}, {best.words}")
+    if settings.refine:
+        bars.say(f"kept: round {best.number}, {best.words}")
     if world.first:
         _keep(best, rounds, OneRun(out), settings.seed)
     from_all(None)  # that all is written
@@ -202,7 +205,7 @@ def _teach(
     own = settings.refinement
     if not rounds:
         about = look(task, prepared, folder, world)
-        bars.say(f"round 0 learns from brightness: {_counted(about)}")
+        bars.say(f"labels from brightness: {_counted(about)}")
         return int(about["labelled"])
     about = teach(
         [one.run.path / MODEL for one in (rounds if own.teachers == "all" else rounds[-1:])],

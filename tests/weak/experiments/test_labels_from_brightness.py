@@ -1,0 +1,171 @@
+"""Training from labels that brightness gives (`refinement.looks`), end to end at tiny size."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from refine_ranks import asked, run_looking
+from rich.console import Console
+
+from children import quick_processes
+from prepared_sets import make_prepared
+from ringfence.cli import main
+from ringfence.weak import train
+from ringfence.weak.appearance.labels import looked_labels
+from ringfence.weak.experiments.settings import TrainSettings
+from ringfence.weak.inference.model_file import read_model
+from ringfence.weak.prepared.prepared_set import read_prepared
+from ringfence.weak.ranks.launch import launch
+from ringfence.weak.ranks.world import World
+from ringfence.weak.tasks.boxes import box_task
+from ringfence.weak.tasks.taught import taught
+from ringfence.weak.tasks.windows import UNSURE
+
+QUIET = Console(quiet=True)
+EPOCHS = 12
+
+
+def looking(folder: Path, refine: int = 0, **data: object) -> TrainSettings:
+    return asked(folder, refine, dict(data), epochs=EPOCHS).changed({"refinement.looks": True})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A set, a run in ``run``, and what it said in ``said.txt``."""
+    path = tmp_path_factory.mktemp("looks")
+    make_prepared(path / "set")
+    said = StringIO()
+    train(looking(path), path / "run", console=Console(file=said, width=200))
+    (path / "said.txt").write_text(said.getvalue())
+    return path
+
+
+def weights(path: Path) -> bytes:
+    return (path / "model.safetensors").read_bytes()
+
+
+def test_labels_are_those_of_each_slice_and_the_network_has_them_for_masks(folder: Path) -> None:
+    settings, prepared = looking(folder), read_prepared(folder / "set")
+    task = box_task(settings.data, settings.constraints, prepared)
+    boxes, whole = task.train["box"].numpy(), task.train["whole"].numpy().all(axis=-1)
+    expected = []
+    for case in prepared.of("train"):
+        image, _ = prepared.load(case)
+        for one in image:
+            expected.append(looked_labels(one, boxes[len(expected)], whole[len(expected)], UNSURE))
+    teacher = folder / "run/teacher-0"
+    stored = np.concatenate([np.load(teacher / case.file)["mask"] for case in prepared.of("train")])
+    np.testing.assert_array_equal(stored, expected)
+    about = json.loads((teacher / "labels.json").read_text())
+    assert about["looks"] == 1
+    assert about["labelled"] == ((stored > 0) & (stored < UNSURE)).sum() > 100
+    assert f"labels from brightness: {about['labelled']:,} pixels of a class" in (folder / "said.txt").read_text()
+    learnt = taught(task, prepared, teacher).train
+    np.testing.assert_array_equal(learnt["mask"][:, 0].numpy(), stored == 1)
+    np.testing.assert_array_equal(learnt["unsure"][:, 0].numpy(), stored == UNSURE)
+
+
+def test_without_rounds_nothing_is_said_of_them(folder: Path) -> None:
+    said = (folder / "said.txt").read_text()
+    assert "kept: round" not in said
+    assert "at most" not in said
+    assert not (folder / "run/round-1").exists()
+    assert weights(folder / "run") == weights(folder / "run/round-0")
+
+
+def test_it_is_another_network_than_constraints_alone_make(folder: Path, tmp_path: Path) -> None:
+    train(asked(folder, 0, epochs=EPOCHS), tmp_path / "run", console=QUIET)
+    assert weights(tmp_path / "run") != weights(folder / "run")
+
+
+@pytest.mark.parametrize(
+    "lost", [(), ("teacher-0/labels.json", "round-0/model.safetensors", "round-0/result.json")]
+)
+def test_a_killed_run_goes_on(folder: Path, tmp_path: Path, lost: tuple[str, ...]) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(folder / "run", run)
+    for name in ("result.json", "model.safetensors", *lost):
+        (run / name).unlink()
+    train(looking(folder), run, resume=True, console=QUIET)
+    assert weights(run) == weights(folder / "run")
+
+
+def test_streamed_is_the_same(folder: Path, tmp_path: Path) -> None:
+    train(looking(folder, streamed="always", workers=0), tmp_path / "run", console=QUIET)
+    assert weights(tmp_path / "run") == weights(folder / "run")
+
+
+def test_rounds_follow(folder: Path, tmp_path: Path) -> None:
+    train(looking(folder, refine=1), tmp_path / "run", console=QUIET)
+    assert weights(tmp_path / "run/round-0") == weights(folder / "run")
+    assert (tmp_path / "run/teacher-1/labels.json").exists()
+    assert len(json.loads((tmp_path / "run/result.json").read_text())["rounds"]) == 2
+
+
+def test_two_processes_look_as_one_does(tmp_path: Path) -> None:
+    make_prepared(tmp_path / "set", cases=4)
+    run_looking(World(), tmp_path)
+    with quick_processes():
+        launch(run_looking, 2, "gloo", tmp_path)
+    one, two = tmp_path / "of 1", tmp_path / "of 2"
+    for case in ("case0", "case1", "case2"):
+        first, second = (np.load(path / f"teacher-0/{case}.npz")["mask"] for path in (one, two))
+        np.testing.assert_array_equal(first, second)
+    first, second = (read_model(path)[0].state_dict() for path in (one, two))
+    for name, value in first.items():
+        np.testing.assert_allclose(second[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_where_nothing_shows_constraints_alone_are_learnt_from(tmp_path: Path) -> None:
+    """Boxes that are as large as the image have no surroundings."""
+    make_prepared(tmp_path / "set", cases=2)
+    box = "case,slice,class,row_low,row_high,column_low,column_high\ncase0,2,class 1,0,24,0,20\n"
+    (tmp_path / "boxes.csv").write_text(box)
+    said = StringIO()
+    settings = looking(tmp_path, boxes=str(tmp_path / "boxes.csv"))
+    train(settings, tmp_path / "run", console=Console(file=said, width=200))
+    assert "labels from brightness: 0 pixels of a class" in said.getvalue()
+    plain = replace(settings, refinement=replace(settings.refinement, looks=False))
+    train(plain, tmp_path / "plain", console=QUIET)
+    first, second = (read_model(tmp_path / name)[0].state_dict() for name in ("run", "plain"))
+    for name, value in first.items():
+        np.testing.assert_array_equal(second[name], value)
+
+
+def test_marked_pixels_are_right(folder: Path, tmp_path: Path) -> None:
+    """A corner of a box, and a pixel of the object, marked as what they do not look like."""
+    before = np.load(folder / "run/teacher-0/case0.npz")["mask"][2]
+    rows, columns = np.nonzero(before == 1)
+    corner, middle = (rows.min(), columns.min()), (round(rows.mean()), round(columns.mean()))
+    assert (before[corner], before[middle]) == (0, 1)
+    lines = ["case,slice,class,row,column"]
+    lines += [
+        f"case0,2,{name},{row},{column}" for name, (row, column) in (("class 1", corner), ("background", middle))
+    ]
+    (tmp_path / "scribbles.csv").write_text("\n".join(lines) + "\n")
+    settings = looking(folder).changed({"constraints.scribbles.file": str(tmp_path / "scribbles.csv")})
+    train(settings.changed({"training.epochs": 1}), tmp_path / "run", console=QUIET)
+    after = np.load(tmp_path / "run/teacher-0/case0.npz")["mask"][2]
+    assert (after[corner], after[middle]) == (1, 0)
+    assert (after != before).sum() == 2
+
+
+def test_what_it_cannot_do_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "boxes-small", "--data.prepared", str(folder / "set"), "--out", str(tmp_path / "run")]
+    words += ["--refinement.looks"]
+    for more, line in (
+        (["true", "--method", "full_supervision"], "labels from brightness take the place of masks"),
+        (["true", "--data.patch", "16", "16", "16"], "labels from brightness are of slices"),
+        (["sometimes"], "refinement.looks"),
+    ):
+        assert main([*words, *more]) == 2
+        said = capsys.readouterr().err
+        assert line in said
+        assert "Traceback" not in said
+        assert not (tmp_path / "run").exists()
