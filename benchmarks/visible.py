@@ -14,7 +14,8 @@ from typing import Any
 
 from records import origin
 from ringfence.environment import commit, environment
-from ringfence.weak.planning.fingerprint import FILLED, VISIBLE, read_fingerprint
+from ringfence.weak.planning.fingerprint import read_fingerprint
+from ringfence.weak.planning.rounds import learns_from_looks
 from ringfence.weak.prepared.prepared_set import read_prepared
 
 
@@ -33,7 +34,7 @@ def main() -> None:
     for path in options.prepared:
         found = read_fingerprint(read_prepared(path))
         shares = {one.name: {"visible": one.visible, "fill": one.fill} for one in found.classes}
-        record["sets"][path.name] = shares
+        record["sets"][path.name] = {"classes": shares, "looks": learns_from_looks(found)}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
@@ -41,11 +42,14 @@ def main() -> None:
 
 def as_markdown(record: dict[str, Any]) -> str:
     """A row for each set."""
-    lines = ["| set | objects that show, by class | what they fill of a box | remarked on |", "|---|---|---|---|"]
-    for name, classes in record["sets"].items():
-        visible, fill = (", ".join(f"{one[key]:.0%}" for one in classes.values()) for key in ("visible", "fill"))
-        thin = any(one["visible"] >= VISIBLE and one["fill"] < FILLED for one in classes.values())
-        lines.append(f"| {name} | {visible} | {fill} | {'yes' if thin else '–'} |")
+    lines = [
+        "| set | objects that show, by class | what they fill of a box | labels from brightness |",
+        "|---|---|---|---|",
+    ]
+    for name, one in record["sets"].items():
+        every = one["classes"].values()
+        visible, fill = (", ".join(f"{facts[key]:.0%}" for facts in every) for key in ("visible", "fill"))
+        lines.append(f"| {name} | {visible} | {fill} | {'yes' if one['looks'] else '–'} |")
     lines += ["", origin(record)]
     return "\n".join(lines) + "\n"
 

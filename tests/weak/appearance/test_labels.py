@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy import ndimage
 
-from ringfence.weak.appearance.labels import SMOOTHED, looked_labels, smoothed
+from ringfence.weak.appearance.labels import SMOOTHED, inner, looked_labels, smoothed
 
 UNSURE = 255
 Image = NDArray[np.uint8]
@@ -110,6 +111,41 @@ def test_boxes_that_are_not_there_change_nothing() -> None:
     assert not labels_of(image, empty).any()
     several = np.stack([box_of(mask), empty, box_of(mask)])[None]
     np.testing.assert_array_equal(looked_labels(image, several, np.ones((1, 3), bool), UNSURE), one)
+
+
+@pytest.mark.parametrize("contrast", [40.0, -40.0])
+@pytest.mark.parametrize("thick", [3.0, 4.0, 6.0])
+def test_what_is_thin_and_blurred_is_not_made_thicker(contrast: float, thick: float) -> None:
+    """Rings in noise, whose boundary is as blurred as that of most images: their area is what it is."""
+    rows, columns = np.mgrid[:64, :64] - 31.5
+    ring = np.abs(np.hypot(rows, columns) - 16) < thick / 2
+    blurred = ndimage.gaussian_filter(ring.astype(float), 0.8)
+    found = []
+    for seed in range(6):
+        noise = np.random.default_rng(seed).normal(0.0, 8.0, (1, 64, 64))
+        image = (120.0 + contrast * blurred + noise).clip(0, 255).astype(np.uint8)
+        labels = labels_of(image, box_of(ring))
+        sure = labels != UNSURE
+        found.append((labels == 1).sum() / (ring & sure).sum())
+    assert np.mean(found) == pytest.approx(1.0, abs=0.05)
+
+
+def test_inner_pixels_are_those_with_no_other_beside_them() -> None:
+    """The least of a pixel and its four neighbours, what is not in the box being none of the object."""
+    random = np.random.default_rng(2)
+    inside, likely = random.random((9, 12)) < 0.95, np.zeros((9, 12))
+    likely[inside] = random.uniform(0.5, 1.0, inside.sum())
+    expected = [
+        min(
+            likely[i + a, j + b] if 0 <= i + a < 9 and 0 <= j + b < 12 else 0.0
+            for a, b in ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))
+        )
+        for i, j in zip(*np.nonzero(inside), strict=True)
+    ]
+    np.testing.assert_array_equal(inner(likely[inside], inside), expected)
+    line = np.zeros((9, 12), bool)
+    line[4] = True  # a pixel thick
+    np.testing.assert_array_equal(inner(likely[line], line), likely[line])
 
 
 def test_neighbours_are_weighed_by_how_far_they_are() -> None:

@@ -19,6 +19,7 @@ from ringfence.cli import main
 from ringfence.weak import train
 from ringfence.weak.appearance.labels import looked_labels
 from ringfence.weak.experiments.settings import TrainSettings
+from ringfence.weak.experiments.teacher import LOOKS
 from ringfence.weak.inference.model_file import read_model
 from ringfence.weak.prepared.prepared_set import read_prepared
 from ringfence.weak.ranks.launch import launch
@@ -63,7 +64,7 @@ def test_labels_are_those_of_each_slice_and_the_network_has_them_for_masks(folde
     stored = np.concatenate([np.load(teacher / case.file)["mask"] for case in prepared.of("train")])
     np.testing.assert_array_equal(stored, expected)
     about = json.loads((teacher / "labels.json").read_text())
-    assert about["looks"] == 1
+    assert about["looks"] == LOOKS
     assert about["labelled"] == ((stored > 0) & (stored < UNSURE)).sum() > 100
     assert f"labels from brightness: {about['labelled']:,} pixels of a class" in (folder / "said.txt").read_text()
     learnt = taught(task, prepared, teacher).train

@@ -44,6 +44,9 @@ def test_objects_as_deep_as_wide_are_found_in_volumes() -> None:
     hidden = replace(ball, classes=(replace(ball.classes[0], visible=0.0),))
     assert patch(hidden) is None
     assert make_plan(hidden, "cpu").changes["refine"] == 1  # that is why
+    thin = replace(ball, classes=(replace(ball.classes[0], fill=0.5),))
+    assert patch(thin) is None
+    assert make_plan(thin, "cpu").changes["refinement.looks"] is True  # likewise
     assert patch(fingerprint(2.0, (48, 48), 1, visible=0.9)) is None  # images of one slice have no depth
     large = fingerprint(60.0, (112, 112), 100, visible=0.9, deep=60.0)  # in patches of 96 × 96 × 96
     assert patch(large, "cuda") == [96, 96, 96]

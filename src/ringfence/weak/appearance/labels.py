@@ -1,10 +1,11 @@
 """Labels of a slice from brightness: what in each box is unlike what is around it.
 
-    q_p = σ(log N(v_p; m, s²) / N(v_p; 0, σ²) + Σ_n w_n (q_n - ½)),   over the eight neighbours n of p in the box
+    q_p = σ(log N(v_p; m, s²) / N(v_p; 0, s²) + Σ_n w_n (q_n - ½)),   over the eight neighbours n of p in the box
 
 where v is the image without the field of brightness around the box, and w_n = 1 / their distance: neighbours are
-usually of the same kind. m, s and σ are the object's and its surroundings', of the image as it is: what is averaged
-over neighbours would make thin objects thicker.
+usually of the same kind. s is that of the surroundings and m that of the object, both in the image as it is: what
+is averaged over neighbours would make thin objects thicker. So would an m of all that is likely of the object, since
+along its boundary pixels are half of it: m is of those whose four neighbours are likely, too, if there are enough.
 
     y_p = k        if q_p > 0.9 in a box of k, and p is in the largest part of what is likely there
     y_p = 0        outside of boxes, and where q_p < 0.1 in all that hold p
@@ -26,6 +27,8 @@ SURE: Final = 0.9
 """How likely a pixel must be of an object, or not of it."""
 ROUNDS: Final = 5
 """Of finding the object's brightness, and then its pixels."""
+CORE, CORE_PIXELS = 0.1, 4.0
+"""Of an object, and pixels, that its inner ones must be for its brightness to be theirs."""
 SMOOTHED: Final = 15
 """Times that pixels look at their neighbours: by then they hardly change."""
 
@@ -77,8 +80,9 @@ def likely_in(image: NDArray[np.uint8], look: Look) -> Numbers:
     likely = look.likely
     q = np.full(inside.shape, 0.5)
     for _ in range(ROUNDS):
+        mean, _ = object_of(within, inner(likely, inside), spread)
         odds = np.zeros(inside.shape)
-        odds[inside] = log_odds(within, *object_of(within, likely, spread), spread)
+        odds[inside] = log_odds(within, mean, spread, spread)
         q = smoothed(odds, inside)
         likely = q[inside]
     parts, count = require("scipy.ndimage", "labels from brightness", "train").label(inside & (q > 0.5))
@@ -86,6 +90,15 @@ def likely_in(image: NDArray[np.uint8], look: Look) -> Numbers:
         largest = 1 + np.bincount(parts.ravel())[1:].argmax()
         q[(parts > 0) & (parts != largest)] = 0.5
     return np.where(inside, q, np.nan)
+
+
+def inner(likely: Numbers, inside: Pixels) -> Numbers:
+    """How likely pixels ``inside`` and their four neighbours are of the object; if hardly any are, they alone."""
+    grid = np.zeros((inside.shape[0] + 2, inside.shape[1] + 2))
+    grid[1:-1, 1:-1][inside] = likely
+    beside = (grid[:-2, 1:-1], grid[2:, 1:-1], grid[1:-1, :-2], grid[1:-1, 2:])
+    found: Numbers = np.minimum.reduce([grid[1:-1, 1:-1], *beside])[inside]
+    return found if found.sum() >= max(CORE_PIXELS, CORE * likely.sum()) else likely
 
 
 def smoothed(odds: Numbers, inside: Pixels) -> Numbers:

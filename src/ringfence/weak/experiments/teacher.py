@@ -26,7 +26,7 @@ from ringfence.weak.tasks.windows import UNSURE
 
 MOST_CLASSES: Final = UNSURE - 1
 """With more, there is no byte left for what is unsure."""
-LOOKS: Final = 1
+LOOKS: Final = 2
 """The version of labels from brightness."""
 
 Labeller: TypeAlias = Callable[[int, Case], Sequence[Labels]]

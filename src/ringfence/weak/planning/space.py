@@ -25,11 +25,14 @@ def in_space(found: Fingerprint, device: Device) -> bool:
 
     So they are if objects go through at least half as many slices as nine of ten have pixels across. A patch must
     hold these whole, and half of a volume: of what is around objects, small patches see too little. And classes
-    that do not show are better found in slices, where a second network learns.
+    that do not show are better found in slices, where a second network learns, as are thin ones, where brightness
+    teaches the first.
     """
     if not found.tight:
         return True
-    deep = all(one.depth >= max(2.0, DEEP * one.longest) and not one.hidden for one in found.classes)
+    deep = all(
+        one.depth >= max(2.0, DEEP * one.longest) and not one.hidden and not one.thin for one in found.classes
+    )
     whole, volume = math.prod(_whole_patch(found)), found.depths[1] * math.prod(found.size)
     return deep and whole <= VOXELS[device] and math.prod(patch_of(found, VOXELS[device])) >= HALF * volume
 
