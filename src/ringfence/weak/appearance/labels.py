@@ -3,9 +3,9 @@
     q_p = σ(log N(v_p; m, s²) / N(v_p; 0, s²) + Σ_n w_n (q_n - ½)),   over the eight neighbours n of p in the box
 
 where v is the image without the field of brightness around the box, and w_n = 1 / their distance: neighbours are
-usually of the same kind. s is that of the surroundings and m that of the object, both in the image as it is: what
-is averaged over neighbours would make thin objects thicker. So would an m of all that is likely of the object, since
-along its boundary pixels are half of it: m is of those whose four neighbours are likely, too, if there are enough.
+usually of the same kind. s is that of the surroundings and m that of the object, both in the image as it is: a mean
+over neighbours would make thin objects thicker. So would an m of all that is likely of the object, since its pixels
+along the boundary are half of it: m is of those whose four neighbours are likely, too, if there are enough.
 
     y_p = k        if q_p > 0.9 in a box of k, and p is in the largest part of what is likely there
     y_p = 0        outside of boxes, and where q_p < 0.1 in all that hold p
