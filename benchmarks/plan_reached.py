@@ -46,9 +46,12 @@ ROWS: Final = {
         Row("`drops`: 8 to 60 pixels", "promise12-128-and-four", "drops"),
         Row("`cells`: two classes, many in an image, three channels", "promise12-128-and-four", "cells"),
         Row("`shades`: no sharp boundary", "promise12-128-and-four", "shades"),
-        Row("`rods`: thin, at any angle", "six-sets", "rods"),
+        Row("`rods`: thin, at any angle", "thin-and-nested", "rods"),
+        Row("`beans`: curved, at any angle", "beans", "beans"),
+        Row("`rings`: around nothing, brighter or darker than it", "rings-and-stars", "rings"),
+        Row("`stars`: of five arms and of three, in two channels", "rings-and-stars", "stars"),
         Row("`grit`: only rougher than its surroundings", "grit", "grit"),
-        Row("`targets`: a ring, its disc, a neighbour", "six-sets", "targets", 0.90),
+        Row("`targets`: a ring, its disc, a neighbour", "thin-and-nested", "targets", 0.90),
     ],
     "on a GPU, volumes asked for (`--data.volumes true`)": [
         Row("PROMISE12 at 256×256", "volumes-256", "promise12"),
@@ -68,7 +71,6 @@ ROWS: Final = {
         Row("`bricks`; in volumes", "cpu-volumes", "bricks"),
         Row("`grains`; in volumes", "cpu-volumes", "grains"),
         Row("`twins`: halves of an object; in volumes", "cpu-volumes-small", "twins"),
-        Row("`rods`", "cpu-rods-turned", "rods"),
     ],
 }
 
