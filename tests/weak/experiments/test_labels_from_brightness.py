@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 from refine_ranks import asked, run_looking
 from rich.console import Console
 
@@ -27,6 +28,7 @@ from ringfence.weak.ranks.world import World
 from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.taught import taught
 from ringfence.weak.tasks.windows import UNSURE
+from ringfence.weak.training.history import History
 
 QUIET = Console(quiet=True)
 EPOCHS = 12
@@ -76,8 +78,8 @@ def test_without_rounds_nothing_is_said_of_them(folder: Path) -> None:
     said = (folder / "said.txt").read_text()
     assert "kept: round" not in said
     assert "at most" not in said
-    assert not (folder / "run/round-1").exists()
-    assert weights(folder / "run") == weights(folder / "run/round-0")
+    assert not list((folder / "run").glob("round-*"))
+    assert "rounds" not in json.loads((folder / "run/result.json").read_text())
 
 
 def test_it_is_another_network_than_constraints_alone_make(folder: Path, tmp_path: Path) -> None:
@@ -85,9 +87,7 @@ def test_it_is_another_network_than_constraints_alone_make(folder: Path, tmp_pat
     assert weights(tmp_path / "run") != weights(folder / "run")
 
 
-@pytest.mark.parametrize(
-    "lost", [(), ("teacher-0/labels.json", "round-0/model.safetensors", "round-0/result.json")]
-)
+@pytest.mark.parametrize("lost", [(), ("teacher-0/labels.json", "teacher-0/case1.npz")])
 def test_a_killed_run_goes_on(folder: Path, tmp_path: Path, lost: tuple[str, ...]) -> None:
     run = tmp_path / "run"
     shutil.copytree(folder / "run", run)
@@ -95,6 +95,36 @@ def test_a_killed_run_goes_on(folder: Path, tmp_path: Path, lost: tuple[str, ...
         (run / name).unlink()
     train(looking(folder), run, resume=True, console=QUIET)
     assert weights(run) == weights(folder / "run")
+
+
+def test_a_run_that_is_interrupted_goes_on_in_its_epoch(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = History.on_train_epoch_start
+
+    def stop(history: History, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if module.current_epoch == 5:
+            raise KeyboardInterrupt
+        start(history, trainer, module)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "on_train_epoch_start", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train(looking(folder), tmp_path / "run", console=QUIET)
+    assert (tmp_path / "run/last.ckpt").exists()
+    train(looking(folder), tmp_path / "run", resume=True, console=QUIET)
+    assert weights(tmp_path / "run") == weights(folder / "run")
+
+
+def test_a_run_is_made_longer_if_constraints_end_as_they_did(folder: Path, tmp_path: Path) -> None:
+    begun = looking(folder).changed({"training.epochs": 2, "training.keep_checkpoint": True})
+    train(begun, tmp_path / "run", console=QUIET)
+    train(begun.changed({"training.epochs": 3}), tmp_path / "run", resume=True, console=QUIET)
+    assert json.loads((tmp_path / "run/result.json").read_text())["epochs"] == 3
+    grown = begun.with_method("log_barrier", final_t=None, mu=1.1)
+    train(grown, tmp_path / "grown", console=QUIET)
+    with pytest.raises(ValueError, match=r"learns from labels, and has its constraints as they are after 2 epochs"):
+        train(grown.changed({"training.epochs": 3}), tmp_path / "grown", resume=True, console=QUIET)
 
 
 def test_streamed_is_the_same(folder: Path, tmp_path: Path) -> None:
@@ -131,7 +161,7 @@ def test_where_nothing_shows_constraints_alone_are_learnt_from(tmp_path: Path) -
     said = StringIO()
     settings = looking(tmp_path, boxes=str(tmp_path / "boxes.csv"))
     train(settings, tmp_path / "run", console=Console(file=said, width=200))
-    assert "labels from brightness: 0 pixels of a class" in said.getvalue()
+    assert "No object is told from its surroundings by brightness" in said.getvalue()
     plain = replace(settings, refinement=replace(settings.refinement, looks=False))
     train(plain, tmp_path / "plain", console=QUIET)
     first, second = (read_model(tmp_path / name)[0].state_dict() for name in ("run", "plain"))

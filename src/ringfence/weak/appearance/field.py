@@ -22,12 +22,17 @@ def smooth_field(values: Numbers, weights: Numbers) -> Numbers:
     Returns:
         Like ``values``.
     """
-    down, across = (np.linspace(-1.0, 1.0, size) if size > 1 else np.zeros(1) for size in values.shape[1:])
-    terms = np.stack(
-        [np.outer(down**i, across**j) for i in range(ORDER + 1) for j in range(ORDER + 1 - i)], axis=-1
+    down, across = (
+        np.linspace(-1.0, 1.0, size)[:, None] ** np.arange(2 * ORDER + 1) if size > 1 else np.eye(1, 2 * ORDER + 1)
+        for size in values.shape[1:]
     )
-    known = weights > 0
-    roots = np.sqrt(weights[known])
-    fit, *_ = np.linalg.lstsq(terms[known] * roots[:, None], (values[:, known] * roots).T, rcond=None)
-    field: Numbers = np.moveaxis(terms @ fit, -1, 0)
+    terms = [(i, j) for i in range(ORDER + 1) for j in range(ORDER + 1 - i)]
+    # Σ w x^i y^j and Σ w v x^i y^j, sides after sides: a table of terms by pixels would be ten times the image
+    moments, held = down.T @ weights @ across, down.T @ (weights * values) @ across
+    normal = np.array([[moments[i + k, j + l] for k, l in terms] for i, j in terms])
+    fit, *_ = np.linalg.lstsq(normal, np.array([held[:, i, j] for i, j in terms]), rcond=None)
+    factors = np.zeros((len(values), ORDER + 1, ORDER + 1))
+    for (i, j), of_term in zip(terms, fit, strict=True):
+        factors[:, i, j] = of_term
+    field: Numbers = down[:, : ORDER + 1] @ factors @ across[:, : ORDER + 1].T
     return field

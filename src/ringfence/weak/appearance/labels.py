@@ -29,6 +29,8 @@ ROUNDS: Final = 5
 """Of finding the object's brightness, and then its pixels."""
 CORE, CORE_PIXELS = 0.1, 4.0
 """Of an object, and pixels, that its inner ones must be for its brightness to be theirs."""
+TOUCHING: Final = np.ones((3, 3), dtype=np.uint8)
+"""By corners, too, pixels are of one part: a line at an angle is one."""
 SMOOTHED: Final = 15
 """Times that pixels look at their neighbours: by then they hardly change."""
 
@@ -85,7 +87,8 @@ def likely_in(image: NDArray[np.uint8], look: Look) -> Numbers:
         odds[inside] = log_odds(within, mean, spread, spread)
         q = smoothed(odds, inside)
         likely = q[inside]
-    parts, count = require("scipy.ndimage", "labels from brightness", "train").label(inside & (q > 0.5))
+    label = require("scipy.ndimage", "labels from brightness", "train").label
+    parts, count = label(inside & (q > 0.5), TOUCHING)
     if count:
         largest = 1 + np.bincount(parts.ravel())[1:].argmax()
         q[(parts > 0) & (parts != largest)] = 0.5

@@ -1,7 +1,7 @@
 """Refinement: a model's answers on its own training images, cut to what their labels say, teach the next one.
 
     teacher-0/    labels from brightness, where the first network learns from these (appearance/labels.py)
-    round-0/      the training from constraints, and from those labels if there are any
+    round-0/      the training from constraints, and from those labels
     teacher-1/    what it finds in the training images (tasks/taught.py)
     round-1/      a new network: cross-entropy and Dice loss on that, and the constraints
     ...
@@ -80,10 +80,18 @@ def check_refine(settings: TrainSettings, prepared: PreparedSet, out: Path, resu
             "out one of them"
         )
     before = flat(stored_config(out)).get(LENGTH) if resume else None
-    if before is not None and before != settings.training.length:
+    if before is None or before == settings.training.length:
+        return
+    if settings.refine:
         raise ValueError(
             f"{LENGTH}: the rounds of {out} have {before} epochs each, and later ones follow from the first: they "
             f"cannot go on to {settings.training.length}. Begin a new run with --out"
+        )
+    own = settings.method_settings[settings.method_name]
+    if settled(own, before) != settled(own, settings.training.length):
+        raise ValueError(
+            f"{LENGTH}: {out} learns from labels, and has its constraints as they are after {before} epochs, which "
+            f"is not as they are after {settings.training.length}. Begin a new run with --out"
         )
 
 
@@ -108,15 +116,15 @@ def train_rounds(
         world: the ranks that train together.
     """
     rounds: list[Round] = []
+    now, task = first_lesson(settings, task, prepared, out, bars, world)
     for number in range(1 + settings.refine):
-        now, run = settings, OneRun(out / f"round-{number}")
-        if number or settings.refinement.looks:
+        run = OneRun(out / f"round-{number}")
+        if number:
             folder = out / f"teacher-{number}"
-            if _teach(settings, task, prepared, folder, rounds, bars, world):
-                task = taught(task, prepared, folder)
-                now = student(settings, task, number)
-            elif number:
+            if not _teach(settings, task, prepared, folder, rounds, bars, world):
                 break
+            task = taught(task, prepared, folder)
+            now = student(settings, task, number)
         try:
             if skipped(run, now.training):
                 bars.skip()
@@ -128,18 +136,32 @@ def train_rounds(
             bars.say(f"round {number}: {error}")
             break
         rounds.append(_finished(number, run))
-        if settings.refine:
-            bars.say(f"round {number} of {settings.refine} at most: {rounds[-1].words}")
+        bars.say(f"round {number} of {settings.refine} at most: {rounds[-1].words}")
         if number and rounds[-1].box_iou <= max(one.box_iou for one in rounds[:-1]):
             break
     best = best_of(rounds)
     for _ in range(len(rounds), 1 + settings.refine):
         bars.skip()
-    if settings.refine:
-        bars.say(f"kept: round {best.number}, {best.words}")
+    bars.say(f"kept: round {best.number}, {best.words}")
     if world.first:
         _keep(best, rounds, OneRun(out), settings.seed)
     from_all(None)  # that all is written
+
+
+def first_lesson(
+    settings: TrainSettings, task: Task, prepared: PreparedSet, out: Path, bars: ProgressBars, world: World
+) -> tuple[TrainSettings, Task]:
+    """How the first network is trained, and on what: with labels from brightness, if these are asked for."""
+    if not settings.refinement.looks:
+        return settings, task
+    folder = out / "teacher-0"
+    bars.say(f"looking at {sum(case.shape[0] for case in prepared.of('train')):,} slices for labels from brightness")
+    about = look(task, prepared, folder, world)
+    if not about["labelled"]:
+        bars.say("No object is told from its surroundings by brightness: there are no labels, only constraints.")
+        return settings, task
+    bars.say(f"labels from brightness: {_counted(about)}")
+    return student(settings, task, 0), taught(task, prepared, folder)
 
 
 def best_of(rounds: Sequence[Round]) -> Round:
@@ -203,10 +225,6 @@ def _teach(
 ) -> int:
     """Write the labels of the rounds so far; how many pixels of a class there are to learn from."""
     own = settings.refinement
-    if not rounds:
-        about = look(task, prepared, folder, world)
-        bars.say(f"labels from brightness: {_counted(about)}")
-        return int(about["labelled"])
     about = teach(
         [one.run.path / MODEL for one in (rounds if own.teachers == "all" else rounds[-1:])],
         task,

@@ -26,8 +26,10 @@ from ringfence.weak.tasks.windows import UNSURE
 
 MOST_CLASSES: Final = UNSURE - 1
 """With more, there is no byte left for what is unsure."""
-LOOKS: Final = 2
+LOOKS: Final = 3
 """The version of labels from brightness."""
+LOOKING: Final = 96
+"""Bytes that these take for each pixel of a slice, in each channel: a dozen numbers."""
 
 Labeller: TypeAlias = Callable[[int, Case], Sequence[Labels]]
 """From a training case and its number to labels of its samples."""
@@ -78,6 +80,7 @@ def look(task: Task, prepared: PreparedSet, folder: Path, world: World) -> dict[
     """As ``teach``, for the first model: labels from brightness, of slices (``appearance/labels.py``)."""
 
     def labels(number: int, case: Case) -> list[Labels]:
+        memory.check(LOOKING * len(prepared.channels) * math.prod(prepared.size), f"labelling {case.title}")
         image, _ = prepared.load(case)
         first = _first(prepared, number)
         known = (KnownOf.of(task.train, first + row) for row in range(case.shape[0]))

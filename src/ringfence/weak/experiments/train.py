@@ -21,7 +21,7 @@ from ringfence.weak.experiments.one_training import (
 )
 from ringfence.weak.experiments.outputs import bytes_needed
 from ringfence.weak.experiments.parsing import as_config
-from ringfence.weak.experiments.refine import check_refine, label_bytes, train_rounds
+from ringfence.weak.experiments.refine import check_refine, first_lesson, label_bytes, train_rounds
 from ringfence.weak.experiments.settings import TrainSettings
 from ringfence.weak.experiments.trained import Trained
 from ringfence.weak.ranks.world import World
@@ -91,7 +91,8 @@ def _train(
         bars.say(begins(settings, task))
         if skipped(run, settings.training):
             bars.skip()
-        elif settings.teaches:
+        elif settings.refine:
             train_rounds(settings, task, prepared, out, bars, world)
         else:
+            settings, task = first_lesson(settings, task, prepared, out, bars, world)
             train_one(settings, task, method, settings.seed, run, bars, world)

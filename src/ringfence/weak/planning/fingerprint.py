@@ -88,7 +88,7 @@ class ClassFacts:
     @property
     def thin(self) -> bool:
         """Whether its objects show, and fill little of their boxes: what is thin and at an angle, or curves."""
-        return self.shows and self.fill < FILLED
+        return self.looked >= LOOKED and self.shows and self.fill < FILLED
 
     @property
     def side(self) -> float:
