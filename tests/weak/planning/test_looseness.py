@@ -40,7 +40,7 @@ def seen(
 @pytest.mark.parametrize("wider", [0.0, 0.05, 0.1])
 def test_it_is_how_much_wider_boxes_are(wider: float, contrast: float) -> None:
     found = seen(wider, contrast=contrast)
-    assert found == pytest.approx(wider / (1.0 + 2.0 * wider) + 0.01, abs=0.015)  # of the side as it is drawn
+    assert found == pytest.approx(wider / (1.0 + 2.0 * wider), abs=0.012)  # of the side as it is drawn
 
 
 def test_an_unsteady_hand_is_not_a_loose_one() -> None:
@@ -54,11 +54,14 @@ def test_boxes_of_few_pixels_have_lines_at_each_other_depth() -> None:
 @settings(max_examples=20)
 @given(begin=st.floats(-0.05, 0.2), around=st.floats(-0.2, 0.2), most=st.floats(0.5, 2.0))
 def test_it_is_where_lines_begin_to_hold_something(begin: float, around: float, most: float) -> None:
-    """A profile that rises by a straight line of slope 4 reaches a quarter of the rest after 1/16 of it."""
+    """A profile that rises by a straight line of slope 4 reaches a quarter of the rest after 1/16 of it.
+
+    An ellipse's does so 0.016 within its box.
+    """
     held = around + most * np.clip(4.0 * (DEPTHS - begin), 0.0, 1.0)
     found = looseness(np.stack([7.0 * held, np.full(len(DEPTHS), 7.0)], axis=1))
     top = np.clip(4.0 * (DEPTHS - begin), 0.0, 1.0).max()
-    assert found == pytest.approx(begin + 0.25 * top / 4.0, abs=STEP / 4)
+    assert found == pytest.approx(begin + 0.25 * top / 4.0 - 0.016, abs=STEP / 4)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def smooth_field(values: Numbers, weights: Numbers) -> Numbers:
     terms = [(i, j) for i in range(ORDER + 1) for j in range(ORDER + 1 - i)]
     # Σ w x^i y^j and Σ w v x^i y^j, sides after sides: a table of terms by pixels would be ten times the image
     moments, held = down.T @ weights @ across, down.T @ (weights * values) @ across
-    normal = np.array([[moments[i + k, j + l] for k, l in terms] for i, j in terms])
+    normal = np.array([[moments[i + n, j + m] for n, m in terms] for i, j in terms])
     fit, *_ = np.linalg.lstsq(normal, np.array([held[:, i, j] for i, j in terms]), rcond=None)
     factors = np.zeros((len(values), ORDER + 1, ORDER + 1))
     for (i, j), of_term in zip(terms, fit, strict=True):

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ringfence.weak.appearance.overlap import Boxes, area_of, in_any, lies_in
 from ringfence.weak.appearance.telling import Numbers, Pixels, without_field
 from ringfence.weak.constraints.edges import blurred
 
@@ -23,8 +24,6 @@ FEWEST, ENOUGH = 32, 0.5
 """Pixels of surroundings, and of them for each of the box, without which too little is known of them."""
 LINES: Final = 0.8
 """Of the lines across a box, those that must meet what is told apart: something small in the object does not."""
-WITHIN: Final = 0.95
-"""The fraction of a box that lies in another for it to count as being within it."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +75,9 @@ def looks(
         if not whole or (box[:, 1] - box[:, 0]).min() < SMALLEST:
             continue
         rows, columns = _around(box, image.shape[1:], lines)
-        beside = every[~_holds(every, box)]  # what a box lies in is what surrounds it
-        ring = ~_covered(np.concatenate([beside, box[None]]), image.shape[1:], by=1)[rows, columns]
-        own = _covered(box[None], image.shape[1:])
-        own &= ~_covered(every[(number_of != number) & ~_holds(every, box)], image.shape[1:])
+        around = _larger_around(box, every)  # what a box lies in is what surrounds it
+        ring = ~in_any(every[~around], image.shape[1:], by=1)[rows, columns]  # a mean over 3×3 reaches farther
+        own = in_any(box[None], image.shape[1:]) & ~in_any(every[(number_of != number) & ~around], image.shape[1:])
         inside = own[rows, columns]
         if ring.sum() >= max(FEWEST, ENOUGH * inside.sum()) and inside.any():
             field, deviations, likely = without_field(smooth[:, rows, columns], ring, inside)
@@ -96,21 +94,9 @@ def _there(boxes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int6
     return np.nonzero(some)[0], boxes[some]
 
 
-def _holds(boxes: NDArray[np.int64], one: NDArray[np.int64]) -> Pixels:
-    """Which of some boxes are larger than one, and hold it."""
-    sides = np.minimum(boxes[:, :, 1], one[:, 1]) - np.maximum(boxes[:, :, 0], one[:, 0])
-    area = (one[:, 1] - one[:, 0]).prod()
-    larger = (boxes[:, :, 1] - boxes[:, :, 0]).prod(axis=1) > area
-    holds: Pixels = larger & (sides.clip(min=0).prod(axis=1) >= WITHIN * area)
-    return holds
-
-
-def _covered(boxes: NDArray[np.int64], size: tuple[int, ...], by: int = 0) -> Pixels:
-    """Which pixels are in some box, or so close to it that a mean over 3×3 pixels reaches into it."""
-    covered = np.zeros(size, dtype=bool)
-    for (top, bottom), (left, right) in boxes:
-        covered[max(top - by, 0) : bottom + by, max(left - by, 0) : right + by] = True
-    return covered
+def _larger_around(one: Boxes, every: Boxes) -> Pixels:
+    """Which boxes are larger than one, and hold it."""
+    return lies_in(one, every) & (area_of(every) > area_of(one))
 
 
 def _fill(deviations: float, likely: Numbers, inside: Pixels) -> float | None:

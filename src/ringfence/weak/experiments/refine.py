@@ -155,7 +155,9 @@ def first_lesson(
     if not settings.refinement.looks:
         return settings, task
     folder = out / "teacher-0"
-    bars.say(f"looking at {sum(case.shape[0] for case in prepared.of('train')):,} slices for labels from brightness")
+    bars.say(
+        f"looking at {sum(case.shape[0] for case in prepared.of('train')):,} slices for labels from brightness"
+    )
     about = look(task, prepared, folder, world)
     if not about["labelled"]:
         bars.say("No object is told from its surroundings by brightness: there are no labels, only constraints.")

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from ringfence.weak.annotations import BoxAnnotation, boxes_from_masks, place_boxes
 from ringfence.weak.annotations.grid import exact_boxes
 from ringfence.weak.annotations.joining import joined_slices
-from ringfence.weak.appearance.looks import WITHIN, looks
+from ringfence.weak.appearance.looks import looks
+from ringfence.weak.appearance.overlap import area_of, in_any, lies_in
 from ringfence.weak.planning.looseness import DEPTHS, looseness, profile
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
 
@@ -282,10 +283,11 @@ def _visible(
         image, _ = prepared.load(case)
         exact = exact_boxes(drawn, case, prepared.size)
         for row in _some(there.tolist(), SOME_SLICES):
+            every = boxes[row].reshape(-1, 2, 2)
             for look in looks(image[row], boxes[row], tight[row], MANY):
                 seen[look.number].append(look.fill)
                 if look.fill is not None:
-                    others = _covered(boxes[row], look.box, image.shape[2:])
+                    others = in_any(every[(every != look.box).any(axis=(1, 2))], image.shape[2:])
                     rounded = tuple((low, high) for low, high in look.box.tolist())
                     ends = exact.get((row, 1 + look.number, rounded))
                     profiles[look.number] += profile(image[row], look, others, ends)
@@ -299,15 +301,6 @@ def _visible(
         }
         for some, told, of_class in zip(seen, fills, profiles, strict=True)
     ]
-
-
-def _covered(boxes: Boxes, but: Boxes, size: Sequence[int]) -> NDArray[np.bool_]:
-    """Which pixels of a slice are in any of its boxes ``[classes, objects, 2, 2]`` but for one."""
-    covered = np.zeros(size, dtype=bool)
-    for box in boxes.reshape(-1, 2, 2):
-        if not np.array_equal(box, but):
-            covered[slice(*box[0]), slice(*box[1])] = True
-    return covered
 
 
 def _some(every: Sequence[Any], most: int) -> Sequence[Any]:
@@ -324,21 +317,14 @@ def _within(
         for outer, other in enumerate(classes):
             if inner == outer:
                 continue
-            lying = [_lies(boxes[:, inner], boxes[:, outer]) for boxes, _ in found]
-            there = sum(len(some) for some in lying)
-            if there and (inside := sum(int(some.sum()) for some in lying)):
+            there = inside = 0
+            for boxes, _ in found:
+                some = area_of(boxes[:, inner]) > 0
+                lying = lies_in(boxes[:, inner, :, None], boxes[:, outer, None]).any(axis=-1)
+                there, inside = there + int(some.sum()), inside + int((lying & some).sum())
+            if inside:
                 shares[one, other] = inside / there
     return shares
-
-
-def _lies(inner: Boxes, outer: Boxes) -> NDArray[np.bool_]:
-    """For each box ``[slices, objects, 2, 2]`` of a class, whether it lies in one of another's."""
-    area = (inner[..., 1] - inner[..., 0]).prod(axis=-1)
-    low = np.maximum(inner[:, :, None, :, 0], outer[:, None, :, :, 0])
-    high = np.minimum(inner[:, :, None, :, 1], outer[:, None, :, :, 1])
-    common = (high - low).clip(min=0).prod(axis=-1).max(axis=-1)
-    lies: NDArray[np.bool_] = (common >= WITHIN * area)[area > 0]
-    return lies
 
 
 def _spacing(case: Case, size: tuple[int, int]) -> tuple[float, float, float] | None:

@@ -23,7 +23,9 @@ DEPTHS: Final = STEP * np.arange(-5, 9)
 AWAY: Final = -0.09
 """Lines before that are what surroundings are like: a box is seldom so much too small."""
 RISEN: Final = 0.25
-"""Of the most that lines hold: where it is reached, objects have begun. An ellipse's do 0.016 within its box."""
+"""Of the most that lines hold: where it is reached, objects have begun."""
+ROUND: Final = 0.016
+"""How deep in its tight box an ellipse holds that much: 2 √(d (1 - d)) = ¼. It meets the sides in points alone."""
 
 
 def profile(
@@ -77,4 +79,4 @@ def looseness(found: Numbers) -> float | None:
     if first == 0 or most <= base:
         return None
     (before, here), step = held[first - 1 : first + 1], depths[first] - depths[first - 1]
-    return float(depths[first] - step * (here - level) / (here - before))
+    return float(depths[first] - step * (here - level) / (here - before)) - ROUND
