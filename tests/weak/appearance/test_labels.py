@@ -65,6 +65,48 @@ def test_a_crescent_is_told_from_the_rest_of_its_box(channels: int, contrast: fl
         assert labels.sum() == inside.sum()  # nothing beyond it, and nothing unsure
 
 
+def test_a_line_at_an_angle_is_one_part() -> None:
+    """Its pixels touch by corners."""
+    rows, columns = np.mgrid[:64, :64]
+    line = (np.abs(rows - 0.6 * columns - 12) < 0.5) & (columns > 10) & (columns < 50)
+    labels = labels_of(drawn(line, 120.0), box_of(line))
+    assert (labels[line] == 1).mean() > 0.95
+
+
+def test_a_field_that_bends_is_no_object() -> None:
+    mask = crescent()
+    rows, columns = np.mgrid[:64, :64] / 32.0 - 1.0
+    field = 80.0 * (rows**2 + columns**2) - 56.0 * rows * columns
+    noise = np.random.default_rng(0).normal(0.0, 10.0, field.shape)
+    image = (60.0 + field + 50.0 * mask + noise).clip(0, 255).astype(np.uint8)
+    assert dice(labels_of(image[None], box_of(mask)), mask) > 0.97
+
+
+def test_background_is_what_all_boxes_that_hold_it_say() -> None:
+    """A box of a class that does not show, in the box of one that does."""
+    mask = crescent()
+    inner = np.array([[26, 40], [24, 34]])
+    within = np.zeros_like(mask)
+    within[26:40, 24:34] = True
+    alone, both = labels_of(drawn(mask), box_of(mask)), labels_of(drawn(mask), box_of(mask), inner)
+    assert (alone[within] == 0).any()
+    assert not (both[within] == 0).any()
+    np.testing.assert_array_equal(both[~within], alone[~within])
+
+
+def test_of_overlapping_boxes_of_a_class_each_may_find_a_pixel() -> None:
+    """Two crescents beside each other, whose boxes overlap: what one box gives up, the other one has found."""
+    left = crescent()
+    right = np.roll(crescent(), 8, axis=1) & ~ndimage.binary_dilation(left, iterations=2)
+    assert box_of(left)[1, 1] > box_of(right)[1, 0]
+    image = drawn(left | right)
+    for order in ((left, right), (right, left)):
+        boxes = np.stack([box_of(one) for one in order])[None]
+        labels = looked_labels(image, boxes, np.ones((1, 2), bool), UNSURE)
+        assert (labels[left] == 1).mean() > 0.9
+        assert (labels[right] == 1).mean() > 0.8
+
+
 def test_of_what_is_not_told_apart_nothing_is_known() -> None:
     mask = crescent()
     (top, bottom), (left, right) = box_of(mask)
@@ -146,6 +188,10 @@ def test_inner_pixels_are_those_with_no_other_beside_them() -> None:
     line = np.zeros((9, 12), bool)
     line[4] = True  # a pixel thick
     np.testing.assert_array_equal(inner(likely[line], line), likely[line])
+    lines = np.zeros((40, 40), bool)
+    lines[::4] = True
+    lines[:3, :3] = True  # a tenth of it would be 40, and so many inner pixels there are not
+    np.testing.assert_array_equal(inner(lines.ravel() * 1.0, np.ones_like(lines)), lines.ravel())
 
 
 def test_neighbours_are_weighed_by_how_far_they_are() -> None:

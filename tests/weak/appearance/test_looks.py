@@ -114,6 +114,41 @@ def test_what_is_in_the_box_of_another_class_is_left_out() -> None:
     assert found[0] == pytest.approx(1.0, abs=0.1)  # 0.56 of the whole box
 
 
+def test_another_object_of_the_class_is_not_left_out() -> None:
+    """Two boxes of a class that overlap: each holds all that is in it."""
+    image = np.random.default_rng(0).normal(100.0, 5.0, (1, 60, 60))
+    image[:, 15:45, 15:30] += 60.0
+    image[:, 15:45, 32:47] += 60.0
+    boxes = np.array([[[[15, 45], [15, 40]], [[15, 45], [32, 47]]]])
+    first, second = looks(image.clip(0, 255).astype(np.uint8), boxes, np.ones((1, 2), dtype=bool))
+    assert first.inside.sum() == 30 * 25
+    assert second.inside.sum() == 30 * 15
+
+
+def test_boxes_as_large_as_each_other_surround_neither() -> None:
+    """Of two classes in the same place, each is explained by the other."""
+    boxes = np.array([[[[20, 40], [20, 40]]], [[[20, 40], [20, 40]]]])
+    assert list(looks(rod(25.0), boxes, np.ones((2, 1), dtype=bool))) == []
+
+
+def test_a_mean_over_neighbours_does_not_reach_into_the_ring() -> None:
+    """One pixel beside each box, its own and others', is neither in it nor around it."""
+    boxes = np.array([[[[20, 40], [20, 40]], [[22, 30], [48, 58]]]])
+    first, _ = looks(rod(25.0), boxes, np.ones((1, 2), dtype=bool))
+    ring = np.zeros((60, 60), bool)
+    ring[first.rows, first.columns] = first.ring
+    assert not ring[19:41, 19:41].any()
+    assert not ring[21:31, 47:50].any()
+    assert ring[18, 18:42].all()
+    assert ring[21:31, 46].all()
+
+
+def test_each_box_of_a_class_may_be_tight_or_not() -> None:
+    boxes = np.array([[[[5, 20], [5, 20]], [[30, 50], [30, 50]]]])
+    (look,) = looks(rod(25.0), boxes, np.array([[False, True]]))
+    np.testing.assert_array_equal(look.box, boxes[0, 1])
+
+
 @pytest.mark.parametrize("columns", [1, 2, 4])
 def test_a_box_with_next_to_nothing_around_it_tells_nothing(columns: int) -> None:
     noise = np.random.default_rng(1).normal(100.0, 10.0, (1, 60, 60)).astype(np.uint8)

@@ -19,6 +19,7 @@ from prepared_sets import make_prepared
 from ringfence.cli import main
 from ringfence.weak import train
 from ringfence.weak.appearance.labels import looked_labels
+from ringfence.weak.experiments.refine import label_bytes, student
 from ringfence.weak.experiments.settings import TrainSettings
 from ringfence.weak.experiments.teacher import LOOKS
 from ringfence.weak.inference.model_file import read_model
@@ -167,6 +168,29 @@ def test_where_nothing_shows_constraints_alone_are_learnt_from(tmp_path: Path) -
     first, second = (read_model(tmp_path / name)[0].state_dict() for name in ("run", "plain"))
     for name, value in first.items():
         np.testing.assert_array_equal(second[name], value)
+
+
+def test_boxes_in_space_give_no_labels_to_their_slices(tmp_path: Path) -> None:
+    """What they hold in a slice, they are not drawn around: along both axes a box must be tight."""
+    make_prepared(tmp_path / "set", cases=2)
+    header = "case,slice_low,slice_high,class,row_low,row_high,column_low,column_high\n"
+    (tmp_path / "boxes.csv").write_text(header + "case0,1,5,class 1,5,17,3,18\n")
+    said = StringIO()
+    begun = looking(tmp_path, boxes=str(tmp_path / "boxes.csv")).changed({"training.epochs": 1})
+    settings = replace(
+        begun, constraints={name: one for name, one in begun.constraints.items() if name != "strips"}
+    )
+    train(settings, tmp_path / "run", console=Console(file=said, width=200))
+    assert "No object is told from its surroundings by brightness" in said.getvalue()
+
+
+def test_it_is_trained_with_the_seed_of_the_run_and_room_for_its_labels(folder: Path) -> None:
+    settings, prepared = looking(folder).changed({"seed": 3}), read_prepared(folder / "set")
+    task = box_task(settings.data, settings.constraints, prepared)
+    assert student(settings, task, 0).seed == 3
+    slices = sum(case.shape[0] for case in prepared.of("train"))
+    assert label_bytes(settings, prepared) == slices * 24 * 20
+    assert label_bytes(settings.changed({"refine": 2}), prepared) == 3 * slices * 24 * 20
 
 
 def test_marked_pixels_are_right(folder: Path, tmp_path: Path) -> None:

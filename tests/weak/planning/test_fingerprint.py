@@ -92,7 +92,7 @@ def test_boxes_that_are_too_wide_are_seen_to_be(tmp_path: Path, wider: float) ->
     prepared = make_prepared(tmp_path / "set", cases=9, shape=(6, 72, 128), classes=2)
     found = read_fingerprint(prepared, loose_boxes(prepared, wider))
     for one in found.classes:
-        assert one.loose == pytest.approx(wider / (1.0 + 2.0 * wider) + 0.01, abs=0.015)
+        assert one.loose == pytest.approx(wider / (1.0 + 2.0 * wider), abs=0.015)
     changes = make_plan(found, "cpu", drawn=True).changes
     assert ("data.tighten" in changes) == (wider > 0.0)
 
@@ -106,7 +106,7 @@ def test_boxes_that_were_rounded_outwards_are_not_too_wide(tmp_path: Path) -> No
     boxes = loose_boxes(prepared, 0.0, source / 40)
     (one,) = read_fingerprint(resized, boxes).classes
     assert one.rows[1] >= 1.0 + read_fingerprint(prepared).classes[0].rows[1]  # by rounding
-    assert one.loose == pytest.approx(0.01, abs=0.015)
+    assert one.loose == pytest.approx(0.0, abs=0.015)
 
 
 def test_a_bright_neighbour_is_not_what_surroundings_are_like(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_bright_neighbour_is_not_what_surroundings_are_like(tmp_path: Path) ->
     prepared = described_anew(prepared)
     found = read_fingerprint(prepared, loose_boxes(prepared, 0.0)).classes[0]
     assert found.visible == 1.0
-    assert found.loose == pytest.approx(-0.03, abs=0.01)  # of squares, lines are full at once
+    assert found.loose == pytest.approx(-0.045, abs=0.01)  # of squares, lines are full at once
 
 
 def test_few_boxes_do_not_say_how_wide_they_are_drawn(tmp_path: Path) -> None:

@@ -15,7 +15,13 @@ TIGHT = np.ones((1, 1), dtype=bool)
 
 
 def seen(
-    wider: float, *, contrast: float = 30.0, jitter: float = 0.0, sides: tuple[int, int] = (24, 36), count: int = 30
+    wider: float,
+    *,
+    contrast: float = 30.0,
+    jitter: float = 0.0,
+    sides: tuple[int, int] = (24, 36),
+    count: int = 30,
+    tilt: float = 0.0,
 ) -> float | None:
     """Of ellipses in noise of deviation 10, in boxes that are wider by a fraction of the side at either end."""
     random = np.random.default_rng(0)
@@ -25,7 +31,12 @@ def seen(
         centre = random.uniform(38, 42, 2)
         rows, columns = np.mgrid[:80, :80] + 0.5
         inside = ((rows - centre[0]) / half[0]) ** 2 + ((columns - centre[1]) / half[1]) ** 2 < 1.0
-        image = (100.0 + contrast * inside + random.normal(0.0, 10.0, inside.shape)).clip(0, 255).astype(np.uint8)
+        tilted = tilt * (rows + 2.0 * columns)
+        image = (
+            (100.0 + tilted + contrast * inside + random.normal(0.0, 10.0, inside.shape))
+            .clip(0, 255)
+            .astype(np.uint8)
+        )
         side = 2.0 * half
         ends = np.stack([centre - half - wider * side, centre + half + wider * side], axis=-1)
         ends += random.uniform(-jitter, jitter, (2, 2)) * side[:, None]
@@ -41,6 +52,10 @@ def seen(
 def test_it_is_how_much_wider_boxes_are(wider: float, contrast: float) -> None:
     found = seen(wider, contrast=contrast)
     assert found == pytest.approx(wider / (1.0 + 2.0 * wider), abs=0.012)  # of the side as it is drawn
+
+
+def test_a_field_of_brightness_changes_nothing() -> None:
+    assert seen(0.1, tilt=0.4) == pytest.approx(seen(0.1), abs=0.01)
 
 
 def test_an_unsteady_hand_is_not_a_loose_one() -> None:

@@ -186,7 +186,8 @@ def test_where_all_classes_show_edges_are_strong_early(shown: tuple[float, float
         (0.3, 0.5, 9, True, False),
         (0.3, 0.5, 0, False, True),  # volumes
         (0.1, 0.5, 9, False, False),
-        (0.3, 0.8, 9, False, False),
+        (0.3, 0.7, 9, False, False),
+        (0.3, 0.69, 9, True, False),
     ],
 )
 def test_objects_that_are_seen_not_to_fill_their_boxes_are_learnt_from_brightness(
@@ -197,6 +198,21 @@ def test_objects_that_are_seen_not_to_fill_their_boxes_are_learnt_from_brightnes
     assert planned(made).refinement.looks is looks
     assert ["object seems to fill no more than 50% of its boxes." in one for one in made.remarks] == [True] * said
     assert not planned(made, {"method": "full_supervision"}).refinement.looks
+
+
+def test_too_few_boxes_do_not_say_that_objects_are_thin() -> None:
+    few = replace(fingerprint(visible=1.0, fill=0.5).classes[0], looked=9)
+    assert not planned(make_plan(replace(fingerprint(), classes=(few,)), "cpu")).refinement.looks
+
+
+def test_reasons_name_the_thinnest_class_and_the_one_that_is_most_inside() -> None:
+    one = fingerprint(visible=0.9, fill=0.65).classes[0]
+    classes = (one, replace(one, name="thinnest", fill=0.4), replace(one, name="full", fill=0.9))
+    within = {("object", "full"): 0.8, ("thinnest", "full"): 0.95}
+    made = make_plan(replace(fingerprint(), classes=classes, within=within), "cpu")
+    reasons = {choice.name: choice.reason for choice in made.choices}
+    assert reasons["refinement.looks"].startswith("thinnest is seen to fill 40% of its boxes")
+    assert reasons["constraints.strips.steep"].startswith("thinnest lies within the boxes of full")
 
 
 def test_where_one_class_does_not_show_brightness_teaches_none() -> None:
