@@ -38,7 +38,7 @@ class Strips(OfWidth):
     width: int | Mapping[str, int] = option(
         5, "pixels; every strip of this width across a box holds at least as many. By class: '{liver: 8, cyst: 2}'"
     )
-    steep: bool = option(False, "whether strips that hold next to nothing are pulled at as much as any")
+    steep: bool = option(False, "keep a strong gradient on strips in which the class is almost absent")
     widths: tuple[int, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:

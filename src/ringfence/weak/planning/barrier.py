@@ -60,8 +60,8 @@ def _steep(found: Fingerprint) -> list[Choice]:
         Choice(
             "constraints.strips.steep",
             True,
-            f"{one_line(inner)} lies within the boxes of {one_line(outer)}: where the network is sure of that one, "
-            "the inner one is still pulled at",
+            f"{one_line(inner)} lies within the boxes of {one_line(outer)}: where the network is sure of "
+            f"{one_line(outer)}, strips keep a strong gradient towards {one_line(inner)}",
         )
     ]
 

@@ -15,7 +15,8 @@ class RefinementSettings:
 
     looks: bool = option(
         False,
-        "whether the first model learns from labels, too: of what in a slice's boxes is unlike what is around them",
+        "the first model learns from labels, too, made from brightness: what in a slice's boxes is unlike what is "
+        "around them",
     )
     unsure: float = option(
         0.2, "of the pixels in each box, the share that has no label: those that the teacher is least sure of"
