@@ -52,7 +52,7 @@ class ClassFacts:
         share: of all pixels of all slices, what lies in its boxes.
         tight: how many boxes are drawn around what is in their own slice.
         visible: of some of these, the share in which the object is told from its surroundings by brightness.
-        fill: what such an object seems to fill of its box: the median. Ellipses: 0.74 and more, small ones the most.
+        fill: what such an object seems to fill of its box: the median. Ellipses: 0.74 and more, most if small.
         loose: by which fraction of its side a box seems too wide at either end; None if too few objects show.
         alike: intersection over union of a box and the one in the next slice that is most like it: the mean; 0
             where there is no next slice.
