@@ -82,7 +82,7 @@ def likely_in(image: NDArray[np.uint8], look: Look) -> Numbers:
     likely = look.likely
     q = np.full(inside.shape, 0.5)
     for _ in range(ROUNDS):
-        mean, _ = object_of(within, inner(likely, inside), spread)
+        mean, _ = object_of(within, inner_pixels(likely, inside), spread)
         odds = np.zeros(inside.shape)
         odds[inside] = log_odds(within, mean, spread, spread)
         q = smoothed(odds, inside)
@@ -95,7 +95,7 @@ def likely_in(image: NDArray[np.uint8], look: Look) -> Numbers:
     return np.where(inside, q, np.nan)
 
 
-def inner(likely: Numbers, inside: Pixels) -> Numbers:
+def inner_pixels(likely: Numbers, inside: Pixels) -> Numbers:
     """How likely pixels ``inside`` and their four neighbours are of the object; if hardly any are, they alone."""
     grid = np.zeros((inside.shape[0] + 2, inside.shape[1] + 2))
     grid[1:-1, 1:-1][inside] = likely
