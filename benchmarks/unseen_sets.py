@@ -195,6 +195,27 @@ def stars(shape: Shape, random: np.random.Generator) -> Clean:
     return labels, np.stack(channels)
 
 
+def kidneys(shape: Shape, random: np.random.Generator) -> Clean:
+    """A left (1) and a right (2) object that look alike, beside a column; and one (3) whose twin has no label."""
+    depth, height, width = shape
+    labels, clean = np.zeros(shape, np.uint8), np.zeros(shape)
+    middle = np.array([depth, height, width]) / 2.0 + random.uniform(-1.0, 1.0, 3) * (0.5, 5.0, 4.0)
+    for number, side, down, radii in (
+        (1, -1, 10, (9, 6)),
+        (2, 1, 10, (9, 6)),
+        (3, -1, -16, (7, 9)),
+        (0, 1, -16, (7, 9)),
+    ):
+        away = np.array([0.0, down, side * 24.0]) + random.uniform(-1.0, 1.0, 3) * (1.0, 4.0, 4.0)
+        size = np.array([depth * 0.4, *radii]) * random.uniform(0.85, 1.25, 3)
+        one = _blob(shape, middle + away, size, 0.2, random) & (clean == 0.0)
+        labels[one] = number
+        clean[one] = 3.0 if down > 0 else -3.0
+    column = _blob(shape, middle + np.array([0.0, 22.0, 0.0]), np.array([100.0, 7.0, 7.0]), 0.2, random)
+    clean[column & (clean == 0.0)] = 5.0
+    return labels, (clean + _lookalikes(shape, random, (clean != 0.0).astype(np.uint8), 4, (3.0, 6.0), 3.0))[None]
+
+
 UNSEEN: Final = {
     "hearts": Unseen(
         "a chamber, its wall and a crescent as bright as the chamber; slices six times as thick",
@@ -234,6 +255,13 @@ UNSEEN: Final = {
         2,
         stars,
         80,
+    ),
+    "kidneys": Unseen(
+        "a left and a right object that look alike, and one whose twin on the other side has no label",
+        (10, 96, 112),
+        (5, 1.4, 1.4),
+        3,
+        kidneys,
     ),
 }
 """By name; the place of a kind is part of its seed, so that new ones come last."""

@@ -18,6 +18,7 @@ from ringfence.weak.annotations.joining import joined_slices
 from ringfence.weak.appearance.looks import looks
 from ringfence.weak.appearance.overlap import area_of, in_any, lies_in
 from ringfence.weak.planning.looseness import DEPTHS, looseness, profile
+from ringfence.weak.planning.sides import Sided, sided
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
 
 Boxes: TypeAlias = NDArray[np.int64]
@@ -120,6 +121,7 @@ class Fingerprint:
         validated: cases for validation with a mask.
         judged: cases by whose boxes in slices rounds can be judged: those for validation, or, if there is none, for
             training.
+        sided: a class that is always on the same side of another one or of the image; None: there is none.
     """
 
     name: str
@@ -134,6 +136,7 @@ class Fingerprint:
     within: dict[tuple[str, str], float]
     validated: int
     judged: int
+    sided: Sided | None = None
 
     @property
     def flatness(self) -> float | None:
@@ -191,6 +194,7 @@ def read_fingerprint(
         _within(prepared.classes, found),
         sum(case.masked for case in validation),
         sum(case.masked if boxes is None else case.name in drawn for case in validation or cases),
+        sided(prepared.classes, [one for one, _ in found], prepared.size[1]),
     )
 
 

@@ -1,4 +1,4 @@
-"""How images are looked at: turned, and together with the slices next to them."""
+"""How images are looked at: mirrored, turned, and together with the slices next to them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,21 @@ SHARE: Final = 0.25
 
 
 def view_choices(found: Fingerprint, volumes: bool) -> list[Choice]:
-    """Turns, and neighbours: of slices."""
-    return [] if volumes else [*_turn(found), *_neighbours(found)]
+    """Flips; and of slices, turns and neighbours."""
+    return [_flips(found), *([] if volumes else [*_turn(found), *_neighbours(found)])]
+
+
+def _flips(found: Fingerprint) -> Choice:
+    """Left-right, unless a mirrored image would have a class where it never is."""
+    if found.sided is None:
+        return Choice(
+            "augment.flip", ["left-right"], "no class is always on one side: mirrored images are as likely"
+        )
+    return Choice(
+        "augment.flip",
+        [],
+        f"{found.sided}: in mirrored images it would be on the other side, where something else may look like it",
+    )
 
 
 def _turn(found: Fingerprint) -> list[Choice]:
