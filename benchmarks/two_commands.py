@@ -1,12 +1,14 @@
 """As a new user would: a folder with images and boxes.csv, two commands, and a model for images it has not seen.
 
     python benchmarks/two_commands.py hearts beans --workers 2 --out results/plan/two-commands
+    python benchmarks/two_commands.py promise12 --downloads downloads/promise12 --out results/plan/two-commands
 
-Sets are those of `generated_sets.py` and `unseen_sets.py`. The folder holds nothing but images and boxes: neither a
-mask nor dataset.json, and no option is given. The commands are run as they are: `prepare folder`, `train`,
-`predict` and `evaluate`. Dice is that of test cases, which are in neither folder. Beside it is the same with masks:
-all of them in nnU-Net's layout, and `--method full_supervision`. Both train on all cases. The same command again
-does only what is missing, and boxes of the sets that are named by `--again`.
+Sets are those of `generated_sets.py` and `unseen_sets.py`, and the real one of `promise12_folder.py`. The folder
+holds nothing but images and boxes: neither a mask nor dataset.json, and no option is given. The commands are run as
+they are: `prepare folder`, `train`, `predict` and `evaluate`. Dice is that of test cases, which are in neither
+folder. Beside it is the same with masks: all of them in nnU-Net's layout, and `--method full_supervision`. Both
+train on all cases. The same command again does only what is missing, and boxes of the sets that are named by
+`--again`.
 """
 
 from __future__ import annotations
@@ -28,12 +30,14 @@ from pathlib import Path
 from typing import Any
 
 import generated_sets
+import promise12_folder
 import unseen_sets
 from records import origin
 from ringfence.environment import commit, environment
 
 KINDS = {name: kind.about for name, kind in generated_sets.KINDS.items()}
 KINDS |= {name: kind.about for name, kind in unseen_sets.UNSEEN.items()}
+KINDS |= {promise12_folder.NAME: promise12_folder.ABOUT}
 TESTS = 8
 
 
@@ -44,6 +48,7 @@ class Job:
     kind: str
     masks: bool
     seed: int
+    downloads: Path | None = None
 
 
 def main() -> None:
@@ -53,17 +58,22 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the sets")
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
     parser.add_argument("--again", nargs="+", default=[], metavar="KIND", help="train from boxes anew")
+    parser.add_argument("--downloads", type=Path, help="where PROMISE12 is: CaseNN.mhd and CaseNN_segmentation.mhd")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    if promise12_folder.NAME in options.kinds and options.downloads is None:
+        parser.error("promise12 is not generated: name its folder by --downloads")
     file = options.out.with_suffix(".json")
     before = json.loads(file.read_text(encoding="utf-8"))["trainings"] if file.exists() else []
     before = [one for one in before if one["set"] not in options.again or one["from"] == "masks"]
     ready = {(one["set"], one["from"] == "masks") for one in before}
-    jobs = [Job(kind, masks, options.seed) for masks in (False, True) for kind in options.kinds]
+    jobs = [Job(kind, masks, options.seed, options.downloads) for masks in (False, True) for kind in options.kinds]
     jobs = [job for job in jobs if (job.kind, job.masks) not in ready]
     record: dict[str, Any] = {
         "command": f"python benchmarks/two_commands.py {' '.join(options.kinds)} --seed {options.seed} "
-        f"--workers {options.workers}" + (f" --again {' '.join(options.again)}" if options.again else ""),
+        f"--workers {options.workers}"
+        + (f" --again {' '.join(options.again)}" if options.again else "")
+        + (f" --downloads {options.downloads.name}" if options.downloads else ""),
         "seed": options.seed,
         "environment": environment() | {"commit": commit()},
         "trainings": before,
@@ -119,12 +129,16 @@ def done(job: Job, workers: int) -> dict[str, Any]:
 def make(job: Job, folder: Path) -> None:
     """``mine`` to train on, ``tests`` to find objects in, ``truth`` to compare with."""
     made = folder / "made"
-    sets: Any = generated_sets if job.kind in generated_sets.KINDS else unseen_sets
-    sets.write_set(job.kind, made, job.seed, masks=True, tests=TESTS)
+    if job.kind == promise12_folder.NAME:
+        assert job.downloads is not None
+        promise12_folder.write_folder(job.downloads, made)
+    else:
+        sets: Any = generated_sets if job.kind in generated_sets.KINDS else unseen_sets
+        sets.write_set(job.kind, made, job.seed, masks=True, tests=TESTS)
     mine = folder / "mine"
     mine.mkdir()
     if job.masks:
-        names = sorted(file.name.removesuffix(".nii.gz") for file in (made / "labelsTr").iterdir())
+        names = sorted({file.name.split(".")[0] for file in (made / "labelsTr").iterdir()})
         (mine / "splits_final.json").write_text(json.dumps([{"train": names, "val": []}]))
         for part in ("imagesTr", "labelsTr", "dataset.json"):
             shutil.move(made / part, mine / part)
@@ -149,7 +163,7 @@ def as_markdown(record: dict[str, Any]) -> str:
         minutes = f"{(boxes['seconds']['prepare'] + boxes['seconds']['train']) / 60:.0f}" if boxes else "–"
         cells = [f"{one['dice']:.3f}" if one else "–" for one in (boxes, masks)]
         lines.append(f"| `{kind}` | {KINDS[kind]} | {cells[0]} | {cells[1]} | {ratio} | {minutes} |")
-    lines += ["", f"Dice of {TESTS} test cases, mean over classes and cases. {origin(record)}"]
+    lines += ["", f"Dice of {TESTS} test cases (of PROMISE12, ten), mean over classes and cases. {origin(record)}"]
     return "\n".join(lines) + "\n"
 
 
