@@ -5,9 +5,10 @@
     python benchmarks/drawn_boxes.py downloads/targets prepared/targets --seeds 0 1 --out results/plan/drawn
 
 Boxes are drawn anew around the masks in ``labelsTr``: with each side moved by up to a fraction of its length
-(jitter), and made larger by another (loose). They are given to training as a file, so that the plan assumes of them
-what it assumes of anybody's (`data.margin`); "exact" is what it makes of boxes around the masks. Dice as
-benchmarks/plan.py measures it.
+(jitter), made larger by another (loose), left out in a fraction of slices (missing), or one for each object in
+space (``--space``). They are given to training as a file, so that the plan assumes of them what it assumes of
+anybody's (`data.margin`); "exact" is what it makes of boxes around the masks. Dice as benchmarks/plan.py
+measures it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ import csv
 import json
 import statistics
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
 
 from generated_sets import boxes
 from plan import Job, done
@@ -30,6 +34,7 @@ from ringfence.environment import commit, environment
 from ringfence.weak.volumes import read_volume
 
 HEADER = ("case", "slice", "class", "row_low", "row_high", "column_low", "column_high")
+IN_SPACE = ("case", "class", "slice_low", "slice_high", *HEADER[3:])
 
 
 @dataclass(frozen=True)
@@ -39,14 +44,22 @@ class Hand:
     Attributes:
         jitter: by which fraction of its length a side is moved, at most.
         loose: by which fraction of its sides a box is larger.
+        missing: in which fraction of an image's slices nothing is drawn.
+        space: whether there is one box for each object in space, instead of one in each slice.
     """
 
     jitter: float = 0.0
     loose: float = 0.0
+    missing: float = 0.0
+    space: bool = False
 
     @property
     def words(self) -> str:
         """For a table."""
+        if self.space:
+            return "one for each object, in 3-D"
+        if self.missing:
+            return f"none in {100.0 * self.missing:g} % of slices"
         if self.jitter:
             return f"sides moved by up to {100.0 * self.jitter:g} %"
         return f"{100.0 * self.loose:g} % larger" if self.loose else "tight, from a file"
@@ -59,6 +72,8 @@ def main() -> None:
     parser.add_argument("prepared", type=Path, help="the same set, prepared")
     parser.add_argument("--jitter", type=float, nargs="*", default=[0.025, 0.05, 0.1])
     parser.add_argument("--loose", type=float, nargs="*", default=[0.05, 0.1, 0.2])
+    parser.add_argument("--missing", type=float, nargs="*", default=[])
+    parser.add_argument("--space", action="store_true", help="boxes in 3-D, too")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings that differ")
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
@@ -68,6 +83,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     hands = [Hand(), *(Hand(jitter=one) for one in options.jitter), *(Hand(loose=one) for one in options.loose)]
+    hands += [Hand(missing=one) for one in options.missing] + [Hand(space=True)] * options.space
     if options.rewrite:
         known = json.loads(options.out.with_suffix(".json").read_text(encoding="utf-8"))
         write(known | {"jitter": options.jitter, "loose": options.loose}, hands, options.out)
@@ -75,9 +91,10 @@ def main() -> None:
     changes = tuple((one.partition("=")[0], json.loads(one.partition("=")[2])) for one in options.set)
     given = [
         f"--{name} {' '.join(map(str, getattr(options, name)))}"
-        for name in ("jitter", "loose", "seeds", "set")
+        for name in ("jitter", "loose", "missing", "seeds", "set")
         if getattr(options, name)
     ]
+    given += ["--space"] * options.space
     record: dict[str, Any] = {
         "command": f"python benchmarks/drawn_boxes.py {options.images} {options.prepared} {' '.join(given)} "
         f"--workers {options.workers}",
@@ -110,14 +127,27 @@ def main() -> None:
 def draw(images: Path, hand: Hand, file: Path) -> None:
     """boxes.csv of all masks: the same wobble, as far as it goes, whatever its size."""
     facts = json.loads((images / "dataset.json").read_text(encoding="utf-8"))
-    classes, random = len(facts["labels"]) - 1, np.random.default_rng(0)
+    classes, random, skipped = len(facts["labels"]) - 1, np.random.default_rng(0), np.random.default_rng(1)
     with file.open("w", newline="", encoding="utf-8") as out:
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(HEADER)
+        writer.writerow(IN_SPACE if hand.space else HEADER)
         for path in sorted((images / "labelsTr").glob(f"*{facts['file_ending']}")):
             case = path.name.removesuffix(facts["file_ending"])
             labels = np.asarray(read_volume(path).voxels).astype(np.uint8)
-            writer.writerows((case, *row) for row in boxes(labels, classes, random, hand.jitter, hand.loose))
+            if hand.space:
+                writer.writerows((case, *row) for row in in_space(labels, classes))
+                continue
+            drawn = skipped.random(len(labels)) >= hand.missing
+            rows = boxes(labels, classes, random, hand.jitter, hand.loose)
+            writer.writerows((case, number, *row) for number, *row in rows if drawn[int(str(number))])
+
+
+def in_space(labels: NDArray[np.uint8], classes: int) -> Iterator[tuple[object, ...]]:
+    """Rows of one box for each connected part in space."""
+    for label in range(1, 1 + classes):
+        parts, _ = ndimage.label(labels == label, structure=np.ones((3, 3, 3)))
+        for sides in ndimage.find_objects(parts):
+            yield f"class {label}", *(end for side in sides for end in (side.start, side.stop))
 
 
 def write(record: dict[str, Any], hands: list[Hand], out: Path) -> None:

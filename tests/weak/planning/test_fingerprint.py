@@ -65,6 +65,11 @@ def test_boxes_of_a_file_are_read_without_masks(tmp_path: Path) -> None:
     found = read_fingerprint(prepared, deep)
     assert found.classes[0].slices == 3 * len(names)
     assert not found.tight
+    assert found.spatial == ["class 1"]
+    one_slice = [BoxAnnotation(names[0], None, 1, (3, 2, 4), (4, 10, 16))]  # tight in it: as if drawn there
+    assert read_fingerprint(prepared, [*deep[1:], *one_slice]).tight
+    assert read_fingerprint(prepared, [*deep, *one_slice]).spatial == ["class 1"]
+    assert read_fingerprint(prepared, flat).spatial == []
     with pytest.raises(ValueError, match="has neither a mask nor a box"):
         read_fingerprint(prepared)
 

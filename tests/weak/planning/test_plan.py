@@ -244,6 +244,17 @@ def test_boxes_in_space_are_trained_on_in_patches(side: float, height: int, dept
         assert min(patch[1:]) >= min(side, height)
 
 
+@pytest.mark.parametrize(("tight", "spatial"), [(0, True), (2, True), (3, False), (9, False)])
+def test_a_class_with_hardly_a_box_in_slices_is_looked_for_in_volumes(tight: int, spatial: bool) -> None:
+    one = fingerprint().classes[0]
+    found = replace(fingerprint(), classes=(one, replace(one, name="cyst", tight=tight)))
+    made = make_plan(found, "cpu")
+    assert made.changes["data.volumes"] is spatial
+    (why,) = (one.reason for one in made.choices if one.name == "data.volumes")
+    assert ("boxes of cyst are in 3-D, and speak of whole objects alone" in why) is spatial
+    assert make_plan(found, "cpu", volumes=False).changes["data.volumes"] is False  # some are in slices: as asked
+
+
 def test_each_class_has_strips_of_its_own_width(tmp_path: Path) -> None:
     found = fingerprint(36.0)
     small = replace(found.classes[0], name="cyst: small", rows=(9.0, 12.0, 20.0))

@@ -34,6 +34,9 @@ FILLED: Final = 0.7
 """Of a box: what shows and seems to fill less is no ellipse along the axes: that seems to fill 0.74 or more."""
 OFTEN: Final = 0.8
 """In this fraction of its boxes a class lies within another, for it to count as being inside of that."""
+DRAWN: Final = 0.25
+"""Of a class's boxes in slices, those around what is there, or it has boxes in 3-D: some go through one slice, too.
+Of boxes in every third slice, which others are put between (`data.gap`), more are."""
 MANY: Final = 48
 """Lines across a box that are looked at, or up to twice as many: hundreds would say the same, more slowly."""
 
@@ -152,6 +155,11 @@ class Fingerprint:
     def tight(self) -> bool:
         """Whether any box is drawn around what is in its own slice."""
         return any(one.tight for one in self.classes)
+
+    @property
+    def spatial(self) -> list[str]:
+        """Classes with hardly a box around what is in its own slice: theirs are in 3-D."""
+        return [one.name for one in self.classes if one.tight < DRAWN * one.boxes]
 
 
 def read_fingerprint(

@@ -56,7 +56,7 @@ def cpu_remarks(found: Fingerprint, volumes: bool) -> list[str]:
     if height * width <= LARGE:
         return []
     if volumes:
-        slices = "train on slices (data.volumes false), " if found.tight else ""
+        slices = "train on slices (data.volumes false), " if not found.spatial else ""
         return [
             f"a CPU learns little of volumes of {height} × {width} in the minutes that it is given, from masks as "
             f"from boxes: {slices}prepare them smaller (--size), or train on a GPU"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from ringfence.hints import one_line
 from ringfence.weak.planning.choice import Choice, Device
 from ringfence.weak.planning.computing import HALVINGS, MANY, PIXELS, WIDER, whole_halvings
 from ringfence.weak.planning.fingerprint import Fingerprint
@@ -21,14 +22,14 @@ DEEP: Final = 0.5
 
 
 def in_space(found: Fingerprint, device: Device) -> bool:
-    """Whether to train on volumes, if nobody says: where boxes are in 3-D alone, or slices are close to each other.
+    """Whether to train on volumes, if nobody says: where a class has boxes in 3-D, or slices lie close together.
 
     So they are if objects go through at least half as many slices as nine of ten have pixels across. A patch must
     hold these whole, and half of a volume: of what is around objects, small patches see too little. And classes
     that do not show are better found in slices, where a second network learns, as are thin ones, where brightness
     teaches the first.
     """
-    if not found.tight:
+    if found.spatial:
         return True
     deep = all(
         one.depth >= max(2.0, DEEP * one.longest) and not one.hidden and not one.thin for one in found.classes
@@ -72,10 +73,11 @@ def space_choices(
     )
     if asked:
         why = ", as asked for"
-    elif found.tight:
-        why = ": objects are about as deep in slices as wide in pixels, so that neighbouring slices help each other"
+    elif found.spatial:
+        of = ", ".join(map(one_line, found.spatial))
+        why = f": boxes of {of} are in 3-D, and speak of whole objects alone"
     else:
-        why = ": boxes are in 3-D, and speak of whole objects alone"
+        why = ": objects are about as deep in slices as wide in pixels, so that neighbouring slices help each other"
     return [
         Choice("data.volumes", True, f"volumes ({known}){why}"),
         Choice(
