@@ -35,8 +35,8 @@ FILLED: Final = 0.7
 OFTEN: Final = 0.8
 """In this fraction of its boxes a class lies within another, for it to count as being inside of that."""
 DRAWN: Final = 0.25
-"""Of a class's boxes in slices, those around what is there, or it has boxes in 3-D: some go through one slice, too.
-Of boxes in every third slice, which others are put between (`data.gap`), more are."""
+"""Of a class's boxes in slices, those around what is in their own slice. With fewer, its boxes are in 3-D, of which
+a few go through one slice; boxes in every third slice, with others put between (`data.gap`), have more."""
 MANY: Final = 48
 """Lines across a box that are looked at, or up to twice as many: hundreds would say the same, more slowly."""
 
