@@ -90,9 +90,9 @@ def main() -> None:
         return
     changes = tuple((one.partition("=")[0], json.loads(one.partition("=")[2])) for one in options.set)
     given = [
-        f"--{name} {' '.join(map(str, getattr(options, name)))}"
+        " ".join([f"--{name}", *map(str, getattr(options, name))])
         for name in ("jitter", "loose", "missing", "seeds", "set")
-        if getattr(options, name)
+        if getattr(options, name) != parser.get_default(name)
     ]
     given += ["--space"] * options.space
     record: dict[str, Any] = {
@@ -171,20 +171,26 @@ def write(record: dict[str, Any], hands: list[Hand], out: Path) -> None:
 
 
 def picture(means: dict[str, float], hands: list[Hand], file: Path) -> None:
-    """Dice against both errors, and what masks reach."""
+    """Dice against each error, and what masks reach."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         return
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")
     axes = figure.add_subplot()
-    for name, title in (("jitter", "sides moved by up to"), ("loose", "boxes larger by")):
+    for name, title in (
+        ("jitter", "sides moved by up to"),
+        ("loose", "boxes larger by"),
+        ("missing", "slices without"),
+    ):
         of = [hand for hand in hands if hand.words in means and (getattr(hand, name) or hand == Hand())]
+        if not any(getattr(hand, name) for hand in of):
+            continue
         axes.plot([100.0 * getattr(one, name) for one in of], [means[one.words] for one in of], "o-", label=title)
     for name, title, line in (("masks", "masks", "--"), ("exact", "boxes around masks", ":")):
         if name in means:
             axes.axhline(means[name], linestyle=line, color="grey", label=title)
-    axes.set_xlabel("% of a side")
+    axes.set_xlabel("% of a side, or of slices")
     axes.set_ylabel("Dice")
     axes.legend()
     figure.savefig(file, dpi=110)
