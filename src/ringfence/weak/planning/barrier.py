@@ -104,7 +104,7 @@ def _edges(found: Fingerprint, volumes: bool) -> list[Choice]:
         Choice(
             "log_barrier.early",
             {"edges": EARLY},
-            f"objects can be told from their surroundings in {shown:.0%} of boxes or more: edges have their last "
-            f"odds after {EARLY:.0%} of the epochs, while the network still learns",
+            f"objects can be told from their surroundings in at least {shown:.0%} of the boxes of every class: "
+            f"edges have their last odds after {EARLY:.0%} of the epochs, while the network still learns",
         ),
     ]
