@@ -8,7 +8,8 @@ Boxes are drawn anew around the masks in ``labelsTr``: with each side moved by u
 (jitter), made larger by another (loose), left out in a fraction of slices (missing), or one for each object in
 space (``--space``). They are given to training as a file, so that the plan assumes of them what it assumes of
 anybody's (`data.margin`); "exact" is what it makes of boxes around the masks. Dice as benchmarks/plan.py
-measures it.
+measures it. Trainings that OUT.json already has are kept, each with its commit: the same command goes on where it
+was stopped, and one that names more hands adds these.
 """
 
 from __future__ import annotations
@@ -105,23 +106,38 @@ def main() -> None:
         "trainings": [],
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
+    record["trainings"] = kept(options.out.with_suffix(".json"))
+    ready = {(one["hand"], one["seed"]) for one in record["trainings"]}
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / f"boxes-{number}.csv" for number in range(len(hands))]
         for hand, file in zip(hands, files, strict=True):
             draw(options.images, hand, file)
-        named = {str(file): hand for hand, file in zip(hands, files, strict=True)}
+        named = {str(file): hand.words for hand, file in zip(hands, files, strict=True)}
         jobs = [
             Job(options.prepared, masks=False, seed=seed, changes=changes, boxes=file)
             for seed in options.seeds
             for file in (*files, None)
+            if (named[str(file)] if file else "exact", seed) not in ready
         ]
-        jobs += [Job(options.prepared, masks=True, seed=seed, changes=()) for seed in options.seeds]
+        jobs += [
+            Job(options.prepared, masks=True, seed=seed, changes=())
+            for seed in options.seeds
+            if ("masks", seed) not in ready
+        ]
         for found in done(jobs, options.workers):
             file = found.pop("boxes")
-            found["hand"] = "masks" if found["from"] == "masks" else "exact" if file is None else named[file].words
-            record["trainings"].append(found)
+            found["hand"] = "masks" if found["from"] == "masks" else named.get(file, "exact")
+            record["trainings"].append(found | {"commit": record["environment"]["commit"]})
             print(json.dumps({name: found[name] for name in ("set", "hand", "seed", "dice")}), flush=True)
             write(record, hands, options.out)
+
+
+def kept(file: Path) -> list[dict[str, Any]]:
+    """Trainings of a record that is there; those that name no commit are of the record's own."""
+    if not file.exists():
+        return []
+    before = json.loads(file.read_text(encoding="utf-8"))
+    return [{"commit": before["environment"]["commit"]} | one for one in before["trainings"]]
 
 
 def draw(images: Path, hand: Hand, file: Path) -> None:
