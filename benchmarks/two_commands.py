@@ -83,7 +83,7 @@ def main() -> None:
         for future in as_completed([pool.submit(done, job, options.workers) for job in jobs]):
             found = future.result()
             print(json.dumps(found), flush=True)
-            record["trainings"].append(found)
+            record["trainings"].append(found | {"commit": record["environment"]["commit"]})  # before this was written
             file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
             options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
 
@@ -117,7 +117,6 @@ def done(job: Job, workers: int) -> dict[str, Any]:
     return {
         "set": job.kind,
         "from": "masks" if job.masks else "boxes",
-        "commit": commit(),
         "dice": statistics.mean(each.values()),
         "dice_of_classes": dict(sorted(each.items())),
         "cases": len({row["case"] for row in rows}),
