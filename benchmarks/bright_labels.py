@@ -82,7 +82,8 @@ def looked_at(prepared: PreparedSet, case: Case) -> tuple[NDArray[Any], NDArray[
     masks = torch.from_numpy(truth)[:, None] == torch.arange(1, 1 + len(prepared.classes))[None, :, None, None]
     boxes = boxes_from_masks(masks)
     tight = (boxes[..., 1] > boxes[..., 0]).all(dim=-1).numpy()
-    labels = [looked_labels(*each, UNSURE) for each in zip(image, boxes.numpy(), tight, strict=True)]
+    known = case.frame(prepared.size).known
+    labels = [looked_labels(*each, UNSURE, known) for each in zip(image, boxes.numpy(), tight, strict=True)]
     return truth, np.stack(labels), covered(boxes, masks.shape[2:]).numpy()
 
 

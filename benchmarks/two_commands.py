@@ -83,7 +83,7 @@ def main() -> None:
         for future in as_completed([pool.submit(done, job, options.workers) for job in jobs]):
             found = future.result()
             print(json.dumps(found), flush=True)
-            record["trainings"].append(found | {"commit": record["environment"]["commit"]})  # before this was written
+            record["trainings"].append(found)
             file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
             options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
 

@@ -104,7 +104,25 @@ def test_of_overlapping_boxes_of_a_class_each_may_find_a_pixel() -> None:
         boxes = np.stack([box_of(one) for one in order])[None]
         labels = looked_labels(image, boxes, np.ones((1, 2), bool), UNSURE)
         assert (labels[left] == 1).mean() > 0.9
-        assert (labels[right] == 1).mean() > 0.8
+        assert (labels[right] == 1).mean() > 0.95
+
+
+@pytest.mark.parametrize("beyond", [(0, 16), (9, 4)])
+def test_zeros_around_an_image_change_nothing(beyond: tuple[int, int]) -> None:
+    """Of an object at the border of an image that is smaller than the others of its set."""
+    mask = np.roll(crescent(), -12, axis=0)
+    assert box_of(mask)[0, 0] <= 2
+    image, before = drawn(mask), beyond[0]
+    padded, wider = np.pad(image, ((0, 0), beyond, beyond)), np.pad(mask, beyond)
+    known = np.zeros(padded.shape[1:], bool)
+    known[before : before + 64, before : before + 64] = True
+    expected = labels_of(image, box_of(mask))
+    assert dice(expected, mask) > 0.97
+    labels = looked_labels(padded, box_of(wider)[None, None], np.ones((1, 1), bool), UNSURE, known)
+    np.testing.assert_array_equal(labels, np.pad(expected, beyond))
+    loose = np.maximum(box_of(wider)[None, None] - [[[[4, 0], [0, 0]]]], 0)  # part of it is beyond the image
+    labels = looked_labels(padded, loose, np.ones((1, 1), bool), UNSURE, known)
+    assert dice(labels, wider) > 0.97
 
 
 def test_of_what_is_not_told_apart_nothing_is_known() -> None:

@@ -19,7 +19,7 @@ from prepared_sets import make_prepared
 from ringfence.cli import main
 from ringfence.weak import train
 from ringfence.weak.appearance.labels import looked_labels
-from ringfence.weak.experiments.refine import label_bytes, student
+from ringfence.weak.experiments.refine import first_lesson, label_bytes, student
 from ringfence.weak.experiments.settings import TrainSettings
 from ringfence.weak.experiments.teacher import LOOKS
 from ringfence.weak.inference.model_file import read_model
@@ -30,6 +30,7 @@ from ringfence.weak.tasks.boxes import box_task
 from ringfence.weak.tasks.taught import taught
 from ringfence.weak.tasks.windows import UNSURE
 from ringfence.weak.training.history import History
+from ringfence.weak.training.progress import ProgressBars
 
 QUIET = Console(quiet=True)
 EPOCHS = 12
@@ -187,7 +188,11 @@ def test_boxes_in_space_give_no_labels_to_their_slices(tmp_path: Path) -> None:
 def test_it_is_trained_with_the_seed_of_the_run_and_room_for_its_labels(folder: Path) -> None:
     settings, prepared = looking(folder).changed({"seed": 3}), read_prepared(folder / "set")
     task = box_task(settings.data, settings.constraints, prepared)
-    assert student(settings, task, 0).seed == 3
+    with ProgressBars(QUIET, 1, 2) as bars:
+        now, learnt = first_lesson(settings, task, prepared, folder / "run", bars, World())
+    assert now == student(settings, task, 0) != settings
+    assert now.seed == 3
+    assert "unsure" in learnt.train
     slices = sum(case.shape[0] for case in prepared.of("train"))
     assert label_bytes(settings, prepared) == slices * 24 * 20
     assert label_bytes(settings.changed({"refine": 2}), prepared) == 3 * slices * 24 * 20

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 from prepared_sets import described_anew, make_prepared
-from ringfence.weak.annotations import BoxAnnotation
+from ringfence.weak.annotations import BoxAnnotation, left_out
 from ringfence.weak.planning.fingerprint import _alike, read_fingerprint
 from ringfence.weak.planning.plan import make_plan
 from ringfence.weak.prepared.prepared_set import PreparedSet
@@ -72,6 +72,25 @@ def test_boxes_of_a_file_are_read_without_masks(tmp_path: Path) -> None:
     assert read_fingerprint(prepared, flat).spatial == []
     with pytest.raises(ValueError, match="has neither a mask nor a box"):
         read_fingerprint(prepared)
+
+
+@pytest.mark.parametrize("gap", [1, 3, 5])
+def test_slices_that_were_left_out_make_no_boxes_in_space(tmp_path: Path, gap: int) -> None:
+    """A box in every second, fourth or sixth slice, and those between them; several in a slice count each."""
+    prepared = make_prepared(tmp_path / "set", cases=2, shape=(13, 20, 20), masked=False)
+    drawn = [
+        BoxAnnotation(case.name, row, 1, low, (8 + low[0], 8 + low[1]))
+        for case in prepared.of("train")
+        for row in range(0, 13, 1 + gap)
+        for low in ((0, 0), (10, 10))
+    ]
+    found = read_fingerprint(prepared, [*drawn, *left_out(drawn, gap)])
+    (one,) = found.classes
+    assert (one.tight, one.between, one.boxes) == (len(drawn), one.boxes - len(drawn), 26 * found.cases)
+    assert found.spatial == []
+    deep = [BoxAnnotation(case.name, None, 1, (0, 0, 0), (13, 8, 8)) for case in prepared.of("train")]
+    few = [box for box in drawn if box.slice == 0]
+    assert read_fingerprint(prepared, [*few, *deep]).spatial == ["class 1"]  # two of fifteen in each case
 
 
 def loose_boxes(prepared: PreparedSet, wider: float, scale: float = 1.0) -> list[BoxAnnotation]:

@@ -217,6 +217,8 @@ def test_reasons_name_the_thinnest_class_and_the_one_that_is_most_inside() -> No
 
 def test_where_one_class_does_not_show_brightness_teaches_none() -> None:
     thin = fingerprint(visible=0.5, fill=0.5).classes[0]
+    tiny = replace(thin, name="tiny", visible=0.0, looked=0)  # nothing is known of it
+    assert not planned(make_plan(replace(fingerprint(), classes=(thin, tiny)), "cpu")).refinement.looks
     faint = replace(thin, name="faint", visible=0.1)
     made = make_plan(replace(fingerprint(), classes=(thin, faint)), "cpu")
     assert not planned(made).refinement.looks
@@ -251,7 +253,7 @@ def test_a_class_with_hardly_a_box_in_slices_is_looked_for_in_volumes(tight: int
     made = make_plan(found, "cpu")
     assert made.changes["data.volumes"] is spatial
     (why,) = (one.reason for one in made.choices if one.name == "data.volumes")
-    assert ("boxes of cyst are in 3-D, and speak of whole objects alone" in why) is spatial
+    assert ("boxes of cyst are in 3-D, and say little about a single slice" in why) is spatial
     assert make_plan(found, "cpu", volumes=False).changes["data.volumes"] is False  # some are in slices: as asked
 
 

@@ -70,6 +70,14 @@ def test_a_run_goes_on_as_it_was_begun_or_not_at_all(tmp_path: Path) -> None:
         opened(tmp_path / "nothing", CONFIG, resume=True)
 
 
+def test_a_setting_that_was_not_there_yet_has_its_default(tmp_path: Path) -> None:
+    """A run that was begun before there were labels from brightness goes on without them."""
+    folder = opened(tmp_path / "run", CONFIG | {"refinement": {"unsure": 0.2}}, resume=False)
+    opened(folder.path, CONFIG | {"refinement": {"unsure": 0.2, "looks": False}}, resume=True)
+    with pytest.raises(ValueError, match=r"this differs:\n  refinement.looks: was False, now True"):
+        opened(folder.path, CONFIG | {"refinement": {"unsure": 0.2, "looks": True}}, resume=True)
+
+
 def test_methods_and_seeds_can_be_added_and_none_is_lost(tmp_path: Path) -> None:
     begun = CONFIG | {"methods": ["penalty", "log_barrier"]}
     folder = opened(tmp_path / "run", begun, resume=False)

@@ -37,7 +37,9 @@ SMOOTHED: Final = 15
 Labels = NDArray[np.uint8]
 
 
-def looked_labels(image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: Pixels, unsure: int) -> Labels:
+def looked_labels(
+    image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: Pixels, unsure: int, known: Pixels | None = None
+) -> Labels:
     """Labels uint8 ``[height, width]``: 0 for background, k for the k-th class, ``unsure``.
 
     Args:
@@ -45,23 +47,24 @@ def looked_labels(image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: Pix
         boxes: ``[classes, objects, 2, 2]``, empty ones among them.
         tight: ``[classes, objects]``: whether a box is drawn around what is in this slice.
         unsure: the label of pixels that nothing is known of.
+        known: as for ``looks``.
     """
     ahead = np.zeros((1 + len(boxes), *image.shape[1:]))
     ahead[0] = 1.0 - SURE  # what is less likely is background
-    held, known = (np.zeros(image.shape[1:], np.int64) for _ in range(2))
+    held, told = (np.zeros(image.shape[1:], np.int64) for _ in range(2))
     for (top, bottom), (left, right) in boxes.reshape(-1, 2, 2):
         held[top:bottom, left:right] += 1
-    for look in looks(image, boxes, tight):
+    for look in looks(image, boxes, tight, known=known):
         if look.fill is not None:
             likely = likely_in(image, look)
             place: Any = tuple(slice(*ends) for ends in look.box)
             own = ahead[1 + look.number][place]
             np.maximum(own, np.nan_to_num(likely), out=own)
-            known[place] += np.isfinite(likely)
+            told[place] += np.isfinite(likely)
     best = ahead.max(axis=0)
     labels: Labels = ahead.argmax(axis=0).astype(np.uint8)
     labels[(labels > 0) & (best <= SURE)] = unsure
-    labels[(labels == 0) & (known < held)] = unsure
+    labels[(labels == 0) & (told < held)] = unsure
     return labels
 
 

@@ -58,7 +58,11 @@ class Look:
 
 
 def looks(
-    image: NDArray[np.uint8], boxes: NDArray[np.int64], tight: Pixels, lines: int | None = None
+    image: NDArray[np.uint8],
+    boxes: NDArray[np.int64],
+    tight: Pixels,
+    lines: int | None = None,
+    known: Pixels | None = None,
 ) -> Iterator[Look]:
     """Each box of a slice that can be looked at.
 
@@ -67,8 +71,11 @@ def looks(
         boxes: ``[classes, objects, 2, 2]``, empty ones among them.
         tight: ``[classes, objects]``: whether a box is drawn around what is in this slice.
         lines: across a box that are looked at, or up to twice as many; None: all.
+        known: bool ``[height, width]``: pixels of the image, around which there is nothing (``Frame.known``); None:
+            all of them.
     """
-    smooth = blurred(torch.from_numpy(image)[None].double(), 2)[0].numpy()
+    known = np.ones(image.shape[1:], dtype=bool) if known is None else known
+    smooth = _mean_of(image, known)
     number_of, every = _there(boxes)
     for number, box in zip(number_of, every, strict=True):
         whole = tight[number][(boxes[number] == box).all(axis=(1, 2))].any()
@@ -76,8 +83,9 @@ def looks(
             continue
         rows, columns = _around(box, image.shape[1:], lines)
         around = _larger_around(box, every)  # what a box lies in is what surrounds it
-        ring = ~in_any(every[~around], image.shape[1:], by=1)[rows, columns]  # a mean over 3×3 reaches farther
-        own = in_any(box[None], image.shape[1:]) & ~in_any(every[(number_of != number) & ~around], image.shape[1:])
+        ring = (known & ~in_any(every[~around], image.shape[1:], by=1))[rows, columns]  # 3×3 reach farther
+        others = every[(number_of != number) & ~around]
+        own = known & in_any(box[None], image.shape[1:]) & ~in_any(others, image.shape[1:])
         inside = own[rows, columns]
         if ring.sum() >= max(FEWEST, ENOUGH * inside.sum()) and inside.any():
             field, deviations, likely = without_field(smooth[:, rows, columns], ring, inside)
@@ -86,6 +94,14 @@ def looks(
             spread = np.maximum(values[:, ring].std(axis=1), 1e-3)
             fill = _fill(deviations, likely, inside)
             yield Look(int(number), box, rows, columns, ring, inside, field, fill, likely, mean, spread)
+
+
+def _mean_of(image: NDArray[np.uint8], known: Pixels) -> Numbers:
+    """Over 3×3 pixels, of those that are known."""
+    both = torch.from_numpy(np.concatenate([image * known, known[None]])).double()
+    *values, share = blurred(both[None], 2)[0].numpy()
+    mean: Numbers = np.stack(values) / np.maximum(share, 0.1)
+    return mean
 
 
 def _there(boxes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

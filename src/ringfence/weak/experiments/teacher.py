@@ -26,7 +26,7 @@ from ringfence.weak.tasks.windows import UNSURE
 
 MOST_CLASSES: Final = UNSURE - 1
 """With more, there is no byte left for what is unsure."""
-LOOKS: Final = 3
+LOOKS: Final = 4
 """The version of labels from brightness."""
 LOOKING: Final = 96
 """Bytes that these take for each pixel of a slice, in each channel: a dozen numbers."""
@@ -82,11 +82,11 @@ def look(task: Task, prepared: PreparedSet, folder: Path, world: World) -> dict[
     def labels(number: int, case: Case) -> list[Labels]:
         memory.check(LOOKING * len(prepared.channels) * math.prod(prepared.size), f"labelling {case.title}")
         image, _ = prepared.load(case)
-        first = _first(prepared, number)
-        known = (KnownOf.of(task.train, first + row) for row in range(case.shape[0]))
+        first, known = _first(prepared, number), case.frame(prepared.size).known
+        every = (KnownOf.of(task.train, first + row) for row in range(case.shape[0]))
         return [
-            scribbled(looked_labels(one, own.box, np.logical_and.reduce(own.whole, axis=-1), UNSURE), own)
-            for one, own in zip(image, known, strict=True)
+            scribbled(looked_labels(one, own.box, np.logical_and.reduce(own.whole, axis=-1), UNSURE, known), own)
+            for one, own in zip(image, every, strict=True)
         ]
 
     return _written(lambda: labels, {"looks": LOOKS}, prepared, folder, Crew(1, world))

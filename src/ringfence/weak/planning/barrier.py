@@ -98,13 +98,14 @@ def _edges(found: Fingerprint, volumes: bool) -> list[Choice]:
     if volumes or not all(one.shows for one in found.classes):
         return [corners]
     shown = min(one.visible for one in found.classes)
+    often = "all" if shown == 1.0 else f"{shown:.0%} or more of the"
     return [
         corners,
         Choice("constraints.edges.fading", False, "or regions would rather be less likely than leave corners out"),
         Choice(
             "log_barrier.early",
             {"edges": EARLY},
-            f"objects can be told from their surroundings in at least {shown:.0%} of the boxes of every class: "
-            f"edges have their last odds after {EARLY:.0%} of the epochs, while the network still learns",
+            f"objects can be told from their surroundings in {often} boxes of every class: edges have their last "
+            f"odds after {EARLY:.0%} of the epochs, while the network still learns",
         ),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -35,8 +36,8 @@ FILLED: Final = 0.7
 OFTEN: Final = 0.8
 """In this fraction of its boxes a class lies within another, for it to count as being inside of that."""
 DRAWN: Final = 0.25
-"""Of a class's boxes in slices, those around what is in their own slice. With fewer, its boxes are in 3-D, of which
-a few go through one slice; boxes in every third slice, with others put between (`data.gap`), have more."""
+"""Of a class's boxes in slices that somebody drew, those around what is in their own slice. With fewer, its boxes
+are in 3-D, of which a few go through one slice."""
 MANY: Final = 48
 """Lines across a box that are looked at, or up to twice as many: hundreds would say the same, more slowly."""
 
@@ -62,6 +63,7 @@ class ClassFacts:
             where there is no next slice.
         looked: how many boxes ``visible`` is about: neither tiny ones nor those with nothing around them.
         depth: slices that an object goes through: the median.
+        between: how many nobody drew: of slices left out between two boxes of an object.
     """
 
     name: str
@@ -79,6 +81,7 @@ class ClassFacts:
     alike: float = 0.0
     looked: int = 0
     depth: float = 1.0
+    between: int = 0
 
     @property
     def shows(self) -> bool:
@@ -159,7 +162,7 @@ class Fingerprint:
     @property
     def spatial(self) -> list[str]:
         """Classes with hardly a box around what is in its own slice: theirs are in 3-D."""
-        return [one.name for one in self.classes if one.tight < DRAWN * one.boxes]
+        return [one.name for one in self.classes if one.tight < DRAWN * (one.boxes - one.between)]
 
 
 def read_fingerprint(
@@ -186,6 +189,10 @@ def read_fingerprint(
     depths = sorted(case.shape[0] for case in cases)
     validation = prepared.of("validation")
     drawn = {box.case for box in boxes or () if box.slice is not None and box.tight}
+    names = {case.name for case in cases}
+    between = Counter(
+        box.label for box in boxes or () if box.slice is not None and not box.tight and box.case in names
+    )
     return Fingerprint(
         prepared.name,
         len(cases),
@@ -196,7 +203,7 @@ def read_fingerprint(
         tuple(np.median(spacings, axis=0).tolist()) if spacings else None,
         max(in_plane) / min(in_plane) if in_plane else 1.0,
         tuple(
-            replace(_facts(name, number, found, prepared.size), **visible[number])
+            replace(_facts(name, number, found, prepared.size), between=between[1 + number], **visible[number])
             for number, name in enumerate(prepared.classes)
         ),
         _within(prepared.classes, found),
@@ -293,13 +300,13 @@ def _visible(
         if not len(there):
             continue
         image, _ = prepared.load(case)
-        exact = exact_boxes(drawn, case, prepared.size)
+        exact, known = exact_boxes(drawn, case, prepared.size), case.frame(prepared.size).known
         for row in _some(there.tolist(), SOME_SLICES):
             every = boxes[row].reshape(-1, 2, 2)
-            for look in looks(image[row], boxes[row], tight[row], MANY):
+            for look in looks(image[row], boxes[row], tight[row], MANY, known):
                 seen[look.number].append(look.fill)
                 if look.fill is not None:
-                    others = in_any(every[(every != look.box).any(axis=(1, 2))], image.shape[2:])
+                    others = ~known | in_any(every[(every != look.box).any(axis=(1, 2))], image.shape[2:])
                     rounded = tuple((low, high) for low, high in look.box.tolist())
                     ends = exact.get((row, 1 + look.number, rounded))
                     profiles[look.number] += profile(image[row], look, others, ends)

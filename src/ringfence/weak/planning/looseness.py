@@ -36,7 +36,7 @@ def profile(
     Args:
         image: the slice ``[channels, height, width]``.
         look: of a box in which the object is told apart.
-        others: bool ``[height, width]``: in another box, of whatever class.
+        others: bool ``[height, width]``: in another box, of whatever class, or beyond the image.
         ends: ``[2, 2]``: of the box before it was rounded, outwards; default: it was not.
 
     Returns:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ringfence.hints import one_line
 
 Boxes = NDArray[np.int64]
-FEWEST: Final = 5
-"""Cases that must say so: of fewer, all are on one side by chance too often."""
+FEWEST: Final = 6
+"""Cases that must say so: in five, one of several classes is on a side by chance too often."""
 NEARLY: Final = 0.9
 """Of a case's slices, those in which a class is on its side: the mean over cases."""
 BESIDE: Final = 0.5
@@ -29,7 +29,7 @@ class Sided:
         name: of the class.
         other: the class that it is beside; None: the image's middle.
         left: whether it is on the left of that, as slices are stored.
-        share: of slices in which it is: the mean over cases.
+        share: of slices that show it (and the other), those in which it is there: the mean over cases.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Sided:
     def __str__(self) -> str:
         side = "left" if self.left else "right"
         where = f"in the {side} half" if self.other is None else f"{side} of {one_line(self.other)}"
-        return f"{one_line(self.name)} is {where} in {self.share:.0%} of slices"
+        return f"{one_line(self.name)} is {where} in {self.share:.0%} of the slices that show it"
 
 
 def sided(names: Sequence[str], found: Sequence[Boxes], width: int) -> Sided | None:

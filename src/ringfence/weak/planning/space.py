@@ -75,7 +75,7 @@ def space_choices(
         why = ", as asked for"
     elif found.spatial:
         of = ", ".join(map(one_line, found.spatial))
-        why = f": boxes of {of} are in 3-D, and speak of whole objects alone"
+        why = f": boxes of {of} are in 3-D, and say little about a single slice"
     else:
         why = ": objects are about as deep in slices as wide in pixels, so that neighbouring slices help each other"
     return [

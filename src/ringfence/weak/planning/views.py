@@ -25,7 +25,9 @@ def _flips(found: Fingerprint) -> Choice:
     """Left-right, unless a mirrored image would have a class where it never is."""
     if found.sided is None:
         return Choice(
-            "augment.flip", ["left-right"], "no class is always on one side: mirrored images are as likely"
+            "augment.flip",
+            ["left-right"],
+            "no class is always on one side, so that mirrored images look like real ones",
         )
     return Choice(
         "augment.flip",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 Size: TypeAlias = tuple[int, int]
@@ -42,6 +43,13 @@ class Frame:
         """Their rows and columns in a prepared slice."""
         rows, columns = (slice(start, start + length) for start, length in zip(self.start, self.size, strict=True))
         return rows, columns
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Pixels of a prepared slice that are theirs: bool ``[*canvas]``."""
+        found = np.zeros(self.canvas, dtype=bool)
+        found[self.inside] = True
+        return found
 
     def cut(self, maps: NDArray[Any]) -> NDArray[Any]:
         """Of prepared ``[..., *canvas]``, what is not around them: ``[..., *size]``."""

@@ -15,7 +15,7 @@ class RefinementSettings:
 
     looks: bool = option(
         False,
-        "the first model learns from labels, too, made from brightness: what in a slice's boxes is unlike what is "
+        "also train the first model on labels made from brightness: what in a slice's boxes is unlike what is "
         "around them",
     )
     unsure: float = option(

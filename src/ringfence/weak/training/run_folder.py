@@ -22,6 +22,7 @@ from ringfence.folders import content, locked
 from ringfence.hints import one_line
 from ringfence.weak.ranks.world import from_all, is_first, ranks
 from ringfence.weak.tasks.settings import BoxDataSettings
+from ringfence.weak.training.refinement import RefinementSettings
 from ringfence.weak.training.settings import AugmentSettings, TrainingSettings
 
 CONFIG: Final = "config.yaml"
@@ -279,8 +280,14 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
 
 def _defaults() -> dict[str, Any]:
     """Of settings that a run may have been begun without, because there were none."""
-    augment, training = asdict(AugmentSettings()), asdict(TrainingSettings())
-    return flat({"data": asdict(BoxDataSettings()), "training": training, "augment": augment})
+    return flat(
+        {
+            "data": asdict(BoxDataSettings()),
+            "training": asdict(TrainingSettings()),
+            "augment": asdict(AugmentSettings()),
+            "refinement": asdict(RefinementSettings()),
+        }
+    )
 
 
 def _check_complete(path: Path, begun: Mapping[str, Any], config: Mapping[str, Any]) -> None:
