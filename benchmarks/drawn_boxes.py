@@ -102,11 +102,12 @@ def main() -> None:
         "seed": options.seeds,
         "jitter": options.jitter,
         "loose": options.loose,
+        "of": {"images": str(options.images), "prepared": str(options.prepared), "set": options.set},
         "environment": environment() | {"commit": commit()},
         "trainings": [],
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    record["trainings"] = kept(options.out.with_suffix(".json"))
+    record["trainings"] = kept(options.out.with_suffix(".json"), record)
     ready = {(one["hand"], one["seed"]) for one in record["trainings"]}
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / f"boxes-{number}.csv" for number in range(len(hands))]
@@ -132,11 +133,17 @@ def main() -> None:
             write(record, hands, options.out)
 
 
-def kept(file: Path) -> list[dict[str, Any]]:
-    """Trainings of a record that is there; those that name no commit are of the record's own."""
+def kept(file: Path, record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Trainings of a record that is there, if they are of this set and its settings, too.
+
+    Those that name no commit are of the record's own.
+    """
     if not file.exists():
         return []
     before = json.loads(file.read_text(encoding="utf-8"))
+    of, now = (one.get("of", record["of"]) for one in (before, record))
+    if of != now:
+        raise SystemExit(f"{file} is of {of}, not of {now}: choose another --out")
     return [{"commit": before["environment"]["commit"]} | one for one in before["trainings"]]
 
 
@@ -168,7 +175,8 @@ def in_space(labels: NDArray[np.uint8], classes: int) -> Iterator[tuple[object, 
 
 def write(record: dict[str, Any], hands: list[Hand], out: Path) -> None:
     """OUT.json with means over seeds, OUT.md and OUT.png."""
-    names = ["exact", *(hand.words for hand in hands), "masks"]
+    there = [one["hand"] for one in record["trainings"] if one["hand"] not in ("exact", "masks")]
+    names = ["exact", *dict.fromkeys([*(hand.words for hand in hands), *there]), "masks"]
     by_hand = {name: [one["dice"] for one in record["trainings"] if one["hand"] == name] for name in names}
     record["means"] = {name: statistics.mean(each) for name, each in by_hand.items() if each}
     best = record["means"].get("exact")

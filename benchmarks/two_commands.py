@@ -57,14 +57,18 @@ def main() -> None:
     parser.add_argument("kinds", nargs="+", choices=KINDS, metavar="KIND")
     parser.add_argument("--seed", type=int, default=0, help="of the sets")
     parser.add_argument("--workers", type=int, default=1, help="trainings side by side")
-    parser.add_argument("--again", nargs="+", default=[], metavar="KIND", help="train from boxes anew")
+    parser.add_argument(
+        "--again", nargs="+", default=[], choices=KINDS, metavar="KIND", help="of these, train from boxes anew"
+    )
     parser.add_argument("--downloads", type=Path, help="where PROMISE12 is: CaseNN.mhd and CaseNN_segmentation.mhd")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     if promise12_folder.NAME in options.kinds and options.downloads is None:
         parser.error("promise12 is not generated: name its folder by --downloads")
+    if strange := sorted(set(options.again) - set(options.kinds)):
+        parser.error(f"--again {' '.join(strange)}: not among {' '.join(options.kinds)}")
     file = options.out.with_suffix(".json")
-    before = json.loads(file.read_text(encoding="utf-8"))["trainings"] if file.exists() else []
+    before = kept(file, options.seed)
     before = [one for one in before if one["set"] not in options.again or one["from"] == "masks"]
     ready = {(one["set"], one["from"] == "masks") for one in before}
     jobs = [Job(kind, masks, options.seed, options.downloads) for masks in (False, True) for kind in options.kinds]
@@ -79,13 +83,32 @@ def main() -> None:
         "trainings": before,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
+    failed = []
     with ThreadPoolExecutor(options.workers) as pool:
-        for future in as_completed([pool.submit(done, job, options.workers) for job in jobs]):
-            found = future.result()
+        running = {pool.submit(done, job, options.workers): job for job in jobs}
+        for future in as_completed(running):
+            if error := future.exception():  # the others go on, and are written
+                failed.append(f"{running[future].kind}: {error}")
+                continue
+            found = future.result() | {"commit": record["environment"]["commit"]}
             print(json.dumps(found), flush=True)
             record["trainings"].append(found)
             file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
             options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
+    if failed:
+        raise SystemExit("\n".join(failed))
+
+
+def kept(file: Path, seed: int) -> list[dict[str, Any]]:
+    """Trainings of a record that is there, if its sets have the same seed; those without a commit have its own."""
+    if not file.exists():
+        return []
+    before = json.loads(file.read_text(encoding="utf-8"))
+    if before["seed"] != seed:
+        raise SystemExit(
+            f"{file} is of sets of seed {before['seed']}: choose another --out for those of seed {seed}"
+        )
+    return [{"commit": before["environment"]["commit"]} | one for one in before["trainings"]]
 
 
 def done(job: Job, workers: int) -> dict[str, Any]:
