@@ -111,6 +111,10 @@ def test_labels_that_are_not_as_written_are_refused(prepared: PreparedSet, tmp_p
     finish_labels(tmp_path, [write_labels(tmp_path, case, labels[:-1])], {})
     with pytest.raises(ValueError, match="is damaged"):
         taught(task, alone, tmp_path)
+    (tmp_path / case.file).unlink()
+    for one in (task, task_of(alone, streamed=True)):
+        with pytest.raises(FileNotFoundError, match=r"case0\.npz does not exist: remove its folder and go on"):
+            taught(one, alone, tmp_path)
     (tmp_path / LABELS).write_text("{}")
     with pytest.raises(ValueError, match=r"labels\.json is damaged"):
         labels_about(tmp_path)

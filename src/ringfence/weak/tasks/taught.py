@@ -94,6 +94,8 @@ def _read(folder: Path, case: Case, prepared: PreparedSet) -> NDArray[np.uint8]:
     shapes = {"mask": (case.shape[0], *prepared.size)}
     path = folder / case.file
     name = one_line(str(path))
+    if not path.exists():
+        raise FileNotFoundError(f"{name} does not exist: {_AGAIN}")
     memory.check(promised_bytes(shapes), name)
     content = read_bytes(path, most_bytes(shapes))
     if checksum_of(content) != (labels_about(folder) or {}).get("sha256", {}).get(case.file):
@@ -109,8 +111,8 @@ def _read(folder: Path, case: Case, prepared: PreparedSet) -> NDArray[np.uint8]:
 
 def _located(folder: Path, case: Case, prepared: PreparedSet) -> CaseFile:
     """Where the labels of a case are in its file, which is read once to be checked."""
-    found = find_arrays(folder / case.file, {"mask": (case.shape[0], *prepared.size)})
     _read(folder, case, prepared)
+    found = find_arrays(folder / case.file, {"mask": (case.shape[0], *prepared.size)})
     if found is None:
         raise ValueError(f"{one_line(str(folder / case.file))} cannot be read in parts: {_AGAIN}")
     with found.open():  # what was just read is what was located
