@@ -170,6 +170,30 @@ def test_objects_that_show_are_counted(tmp_path: Path) -> None:
     assert all(one.hidden and not one.shows for one in hidden.classes)
 
 
+def test_zeros_around_smaller_images_are_no_surroundings(tmp_path: Path) -> None:
+    """Of a set at a common spacing, whose fields of view end a few pixels beyond the objects."""
+    prepared = make_prepared(tmp_path / "set", cases=9, shape=(6, 40, 40))
+    inside = []
+    for case in prepared.cases:
+        image, mask = prepared.load(case)
+        assert mask is not None
+        ends = [np.flatnonzero(mask.any(axis=(0, axis)))[[0, -1]] for axis in (2, 1)]
+        (top, bottom), (left, right) = ((max(int(low) - 3, 0), min(int(high) + 4, 40)) for low, high in ends)
+        seen = np.zeros_like(image)
+        seen[..., top:bottom, left:right] = 150 + image[..., top:bottom, left:right] // 5  # far from 0
+        np.savez(prepared.path / case.file, image=seen, mask=mask)
+        inside.append(((top, bottom), (left, right)))
+    unaware = described_anew(prepared)
+    aware = tuple(
+        replace(case, shape=(6, bottom - top, right - left), inside=((top, bottom), (left, right)))
+        for case, ((top, bottom), (left, right)) in zip(unaware.cases, inside, strict=True)
+    )
+    (one,) = read_fingerprint(replace(unaware, cases=aware)).classes
+    (other,) = read_fingerprint(unaware).classes
+    assert one.visible > 0.9
+    assert other.visible < 0.5
+
+
 def test_what_was_not_looked_at_is_not_said_to_be_hidden(tmp_path: Path) -> None:
     """Boxes of four pixels, too small to look at."""
     prepared = make_prepared(tmp_path / "set", cases=5, shape=(6, 40, 40))
