@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ringfence.weak.annotations import BoxAnnotation, boxes_from_masks, place_boxes
-from ringfence.weak.annotations.grid import exact_boxes
 from ringfence.weak.annotations.joining import joined_slices
-from ringfence.weak.appearance.looks import looks
-from ringfence.weak.appearance.overlap import area_of, in_any, lies_in
-from ringfence.weak.planning.looseness import DEPTHS, looseness, profile
+from ringfence.weak.appearance.overlap import area_of, lies_in
+from ringfence.weak.planning.showing import what_shows
 from ringfence.weak.planning.sides import Sided, sided
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
 
 Boxes: TypeAlias = NDArray[np.int64]
-SOME_CASES, SOME_SLICES = 16, 6
-"""At most as many cases, and slices of each, are looked at for what objects look like."""
-ENOUGH: Final = 10
-"""Boxes of a class that show their object, whose sides together say how much too wide they are drawn."""
 LOOKED: Final = 10
 """Boxes of a class that must have been looked at before it is said not to show."""
 VISIBLE: Final = 0.25
@@ -38,8 +31,6 @@ OFTEN: Final = 0.8
 DRAWN: Final = 0.25
 """Of a class's boxes in slices that somebody drew, those around what is in their own slice. With fewer, its boxes
 are in 3-D, of which a few go through one slice."""
-MANY: Final = 48
-"""Lines across a box that are looked at, or up to twice as many: hundreds would say the same, more slowly."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +174,7 @@ def read_fingerprint(
     if not cases:
         raise ValueError(f"{prepared.path} has no case for training")
     found = [*_placed(prepared, cases, boxes, smallest, each)]
-    visible = _visible(prepared, cases, found, boxes or ())
+    shown = what_shows(prepared, cases, found, boxes or ())
     spacings = [scaled for case in cases if (scaled := _spacing(case, prepared.size)) is not None]
     in_plane = [float(np.sqrt(one[1] * one[2])) for one in spacings]
     depths = sorted(case.shape[0] for case in cases)
@@ -203,7 +194,7 @@ def read_fingerprint(
         tuple(np.median(spacings, axis=0).tolist()) if spacings else None,
         max(in_plane) / min(in_plane) if in_plane else 1.0,
         tuple(
-            replace(_facts(name, number, found, prepared.size), between=between[1 + number], **visible[number])
+            replace(_facts(name, number, found, prepared.size), between=between[1 + number], **shown[number])
             for number, name in enumerate(prepared.classes)
         ),
         _within(prepared.classes, found),
@@ -284,47 +275,6 @@ def _alike(found: Sequence[Boxes]) -> float:
             one, other = ((some[..., 1] - some[..., 0]).prod(axis=-1) for some in (here, there))
             shares += (both / (one[:, None] + other - both)).max(axis=-1, initial=0.0).tolist()
     return float(np.mean(shares)) if shares else 0.0
-
-
-def _visible(
-    prepared: PreparedSet,
-    cases: Sequence[Case],
-    found: Sequence[tuple[Boxes, NDArray[np.bool_]]],
-    drawn: Sequence[BoxAnnotation],
-) -> list[dict[str, Any]]:
-    """Of each class's boxes in some slices of some cases, how many show their object, and what these say."""
-    seen: list[list[float | None]] = [[] for _ in prepared.classes]
-    profiles = np.zeros((len(prepared.classes), len(DEPTHS), 2))
-    for case, (boxes, tight) in _some(list(zip(cases, found, strict=True)), SOME_CASES):
-        there = np.flatnonzero(((boxes[..., 1] > boxes[..., 0]).all(axis=-1) & tight).any(axis=(1, 2)))
-        if not len(there):
-            continue
-        image, _ = prepared.load(case)
-        exact, known = exact_boxes(drawn, case, prepared.size), case.frame(prepared.size).known
-        for row in _some(there.tolist(), SOME_SLICES):
-            every = boxes[row].reshape(-1, 2, 2)
-            for look in looks(image[row], boxes[row], tight[row], MANY, known):
-                seen[look.number].append(look.fill)
-                if look.fill is not None:
-                    others = ~known | in_any(every[(every != look.box).any(axis=(1, 2))], image.shape[2:])
-                    rounded = tuple((low, high) for low, high in look.box.tolist())
-                    ends = exact.get((row, 1 + look.number, rounded))
-                    profiles[look.number] += profile(image[row], look, others, ends)
-    fills = [[one for one in some if one is not None] for some in seen]
-    return [
-        {
-            "visible": len(told) / max(len(some), 1),
-            "fill": float(np.median(told)) if told else 1.0,
-            "loose": looseness(of_class) if len(told) >= ENOUGH else None,
-            "looked": len(some),
-        }
-        for some, told, of_class in zip(seen, fills, profiles, strict=True)
-    ]
-
-
-def _some(every: Sequence[Any], most: int) -> Sequence[Any]:
-    """No more than so many, evenly spread."""
-    return every[:: max(1, math.ceil(len(every) / most))]
 
 
 def _within(
