@@ -30,7 +30,7 @@ from scipy import ndimage
 
 from generated_sets import boxes
 from plan import Job, done
-from records import origin
+from records import kept, origin
 from ringfence.environment import commit, environment
 from ringfence.weak.volumes import read_volume
 
@@ -107,7 +107,7 @@ def main() -> None:
         "trainings": [],
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    record["trainings"] = kept(options.out.with_suffix(".json"), record)
+    record["trainings"] = kept(options.out.with_suffix(".json"), record, "of")
     ready = {(one["hand"], one["seed"]) for one in record["trainings"]}
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / f"boxes-{number}.csv" for number in range(len(hands))]
@@ -131,20 +131,6 @@ def main() -> None:
             record["trainings"].append(found | {"commit": record["environment"]["commit"]})
             print(json.dumps({name: found[name] for name in ("set", "hand", "seed", "dice")}), flush=True)
             write(record, hands, options.out)
-
-
-def kept(file: Path, record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Trainings of a record that is there, if they are of this set and its settings, too.
-
-    Those that name no commit are of the record's own.
-    """
-    if not file.exists():
-        return []
-    before = json.loads(file.read_text(encoding="utf-8"))
-    of, now = (one.get("of", record["of"]) for one in (before, record))
-    if of != now:
-        raise SystemExit(f"{file} is of {of}, not of {now}: choose another --out")
-    return [{"commit": before["environment"]["commit"]} | one for one in before["trainings"]]
 
 
 def draw(images: Path, hand: Hand, file: Path) -> None:

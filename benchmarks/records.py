@@ -52,6 +52,22 @@ def short(commit: str) -> str:
     return " ".join([digits[:7], *more])
 
 
+def kept(file: Path, record: Record, same: str) -> list[Record]:
+    """Trainings of a record that is there, to go on with; those that name no commit are of that record's own.
+
+    Args:
+        file: of the record, in JSON.
+        record: the one that takes its place.
+        same: what both must say alike, by its name.
+    """
+    if not file.exists():
+        return []
+    before = json.loads(file.read_text(encoding="utf-8"))
+    if before.get(same, record[same]) != record[same]:
+        raise SystemExit(f"{file} has {same} {before[same]}, not {record[same]}: choose another --out")
+    return [{"commit": before["environment"]["commit"]} | one for one in before["trainings"]]
+
+
 def before_refinement(trainings: Iterable[Record]) -> list[Record]:
     """Those that have a second network, with the Dice of their first one."""
     return [one | {"dice": one["rounds"][0]["dice"]} for one in trainings if len(one.get("rounds") or ()) > 1]

@@ -32,7 +32,7 @@ from typing import Any
 import generated_sets
 import promise12_folder
 import unseen_sets
-from records import origin
+from records import kept, origin
 from ringfence.environment import commit, environment
 
 KINDS = {name: kind.about for name, kind in generated_sets.KINDS.items()}
@@ -68,11 +68,6 @@ def main() -> None:
     if strange := sorted(set(options.again) - set(options.kinds)):
         parser.error(f"--again {' '.join(strange)}: not among {' '.join(options.kinds)}")
     file = options.out.with_suffix(".json")
-    before = kept(file, options.seed)
-    before = [one for one in before if one["set"] not in options.again or one["from"] == "masks"]
-    ready = {(one["set"], one["from"] == "masks") for one in before}
-    jobs = [Job(kind, masks, options.seed, options.downloads) for masks in (False, True) for kind in options.kinds]
-    jobs = [job for job in jobs if (job.kind, job.masks) not in ready]
     record: dict[str, Any] = {
         "command": f"python benchmarks/two_commands.py {' '.join(options.kinds)} --seed {options.seed} "
         f"--workers {options.workers}"
@@ -80,8 +75,13 @@ def main() -> None:
         + (f" --downloads {options.downloads.name}" if options.downloads else ""),
         "seed": options.seed,
         "environment": environment() | {"commit": commit()},
-        "trainings": before,
+        "trainings": [],
     }
+    before = kept(file, record, "seed")
+    record["trainings"] = [one for one in before if one["set"] not in options.again or one["from"] == "masks"]
+    ready = {(one["set"], one["from"] == "masks") for one in record["trainings"]}
+    jobs = [Job(kind, masks, options.seed, options.downloads) for masks in (False, True) for kind in options.kinds]
+    jobs = [job for job in jobs if (job.kind, job.masks) not in ready]
     options.out.parent.mkdir(parents=True, exist_ok=True)
     failed = []
     with ThreadPoolExecutor(options.workers) as pool:
@@ -97,18 +97,6 @@ def main() -> None:
             options.out.with_suffix(".md").write_text(as_markdown(record), encoding="utf-8")
     if failed:
         raise SystemExit("\n".join(failed))
-
-
-def kept(file: Path, seed: int) -> list[dict[str, Any]]:
-    """Trainings of a record that is there, if its sets have the same seed; those without a commit have its own."""
-    if not file.exists():
-        return []
-    before = json.loads(file.read_text(encoding="utf-8"))
-    if before["seed"] != seed:
-        raise SystemExit(
-            f"{file} is of sets of seed {before['seed']}: choose another --out for those of seed {seed}"
-        )
-    return [{"commit": before["environment"]["commit"]} | one for one in before["trainings"]]
 
 
 def done(job: Job, workers: int) -> dict[str, Any]:
