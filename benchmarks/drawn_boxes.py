@@ -202,7 +202,7 @@ def picture(means: dict[str, float], hands: list[Hand], file: Path) -> None:
             axes.axhline(means[name], linestyle=line, color="grey", label=title)
     axes.set_xlabel("% of a side, or of slices")
     axes.set_ylabel("Dice")
-    axes.legend()
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.92), fontsize="small")
     figure.savefig(file, dpi=110)
 
 
