@@ -21,7 +21,7 @@ from ringfence.weak import train
 from ringfence.weak.appearance.labels import looked_labels
 from ringfence.weak.experiments.refine import first_lesson, label_bytes, student
 from ringfence.weak.experiments.settings import TrainSettings
-from ringfence.weak.experiments.teacher import LOOKS
+from ringfence.weak.experiments.teacher import LOOKS, look
 from ringfence.weak.inference.model_file import read_model
 from ringfence.weak.prepared.prepared_set import read_prepared
 from ringfence.weak.ranks.launch import launch
@@ -74,6 +74,28 @@ def test_labels_are_those_of_each_slice_and_the_network_has_them_for_masks(folde
     learnt = taught(task, prepared, teacher).train
     np.testing.assert_array_equal(learnt["mask"][:, 0].numpy(), stored == 1)
     np.testing.assert_array_equal(learnt["unsure"][:, 0].numpy(), stored == UNSURE)
+
+
+def test_what_is_around_smaller_images_is_not_looked_at(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a set at a common spacing: rows 2 to 23 and columns 1 to 18 are the image."""
+    settings, prepared = looking(folder), read_prepared(folder / "set")
+    task = box_task(settings.data, settings.constraints, prepared)
+    cases = tuple(replace(case, shape=(6, 21, 17), inside=((2, 23), (1, 18))) for case in prepared.cases)
+    looked = []
+
+    def labels(image: object, boxes: object, tight: object, unsure: int, known: np.ndarray) -> np.ndarray:
+        looked.append(known)
+        return np.zeros((24, 20), np.uint8)
+
+    monkeypatch.setattr("ringfence.weak.experiments.teacher.looked_labels", labels)
+    look(task, replace(prepared, cases=cases), tmp_path / "teacher-0", World())
+    expected = np.zeros((24, 20), bool)
+    expected[2:23, 1:18] = True
+    assert len(looked) == 6 * len(prepared.of("train"))
+    for known in looked:
+        np.testing.assert_array_equal(known, expected)
 
 
 def test_without_rounds_nothing_is_said_of_them(folder: Path) -> None:
