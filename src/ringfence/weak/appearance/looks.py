@@ -75,7 +75,7 @@ def looks(
             all of them.
     """
     known = np.ones(image.shape[1:], dtype=bool) if known is None else known
-    smooth = _mean_of(image, known)
+    smooth = mean_of(image, known)
     number_of, every = _there(boxes)
     for number, box in zip(number_of, every, strict=True):
         whole = tight[number][(boxes[number] == box).all(axis=(1, 2))].any()
@@ -96,7 +96,7 @@ def looks(
             yield Look(int(number), box, rows, columns, ring, inside, field, fill, likely, mean, spread)
 
 
-def _mean_of(image: NDArray[np.uint8], known: Pixels) -> Numbers:
+def mean_of(image: NDArray[np.uint8], known: Pixels) -> Numbers:
     """Over 3×3 pixels, of those that are known."""
     both = torch.from_numpy(np.concatenate([image * known, known[None]])).double()
     *values, share = blurred(both[None], 2)[0].numpy()
@@ -122,11 +122,14 @@ def _fill(deviations: float, likely: Numbers, inside: Pixels) -> float | None:
     """
     found = np.zeros_like(inside)
     found[inside] = likely > 0.5
-    met = [found.any(axis=axis) for axis in (1, 0)]
-    shares = [lines.sum() / inside.any(axis=axis).sum() for lines, axis in zip(met, (1, 0), strict=True)]
-    if deviations < APART or min(shares) < LINES:
+    if deviations < APART or lines_met(found, inside) < LINES:
         return None
-    return float(found.sum() / inside[np.ix_(*met)].sum())
+    return float(found.sum() / inside[np.ix_(found.any(axis=1), found.any(axis=0))].sum())
+
+
+def lines_met(found: Pixels, inside: Pixels) -> float:
+    """The share of the rows or of the columns of a box that meet what is found in it, whichever is less."""
+    return min(float(found.any(axis=axis).sum() / inside.any(axis=axis).sum()) for axis in (0, 1))
 
 
 def _around(box: NDArray[np.int64], space: tuple[int, ...], lines: int | None) -> tuple[slice, slice]:

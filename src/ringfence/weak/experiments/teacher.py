@@ -26,10 +26,10 @@ from ringfence.weak.tasks.windows import UNSURE
 
 MOST_CLASSES: Final = UNSURE - 1
 """With more, there is no byte left for what is unsure."""
-LOOKS: Final = 4
+LOOKS: Final = 5
 """The version of labels from brightness."""
-LOOKING: Final = 96
-"""Bytes that these take for each pixel of a slice, in each channel: a dozen numbers."""
+LOOKING: Final = 160
+"""Bytes that these take for each pixel of a slice, in each channel: a score of numbers."""
 
 Labeller: TypeAlias = Callable[[int, Case], Sequence[Labels]]
 """From a training case and its number to labels of its samples."""
