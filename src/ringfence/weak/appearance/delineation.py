@@ -7,8 +7,8 @@
 
 f is a polynomial and a local mean of what that leaves; g is a local mean, too: the surroundings' brightness bends
 within a box, and that of a long object along it. What is around the box and like the object counts little in f and
-s. All are of the image as it is: a mean over neighbours would make thin objects thicker. So would an m of all that is
-likely of the object, since its pixels along the boundary are half of it: m and g are of those whose four neighbours
+s. All are of the image as it is: a mean over neighbours would make thin objects thicker. So would an m of all that
+is likely of the object, since its pixels along the boundary are half of it: m and g are of those whose four neighbours
 are likely, too, if there are enough. w_n = 1 / their distance: neighbours are usually of the same kind.
 """
 
