@@ -4,7 +4,8 @@
 
 Folders are as those of `generated_sets.py`, which has simple objects on a plain background. Here there are things
 without a label that look like those that have one, classes as bright as each other, and shapes that curve. The
-first five led to labels from brightness and steep strips (docs/plan-choices.md); the others were made after those.
+first five led to labels from brightness and steep strips (docs/plan-choices.md); the others were made after those,
+and the last four when all else was done.
 """
 
 from __future__ import annotations
@@ -216,6 +217,69 @@ def kidneys(shape: Shape, random: np.random.Generator) -> Clean:
     return labels, (clean + _lookalikes(shape, random, (clean != 0.0).astype(np.uint8), 4, (3.0, 6.0), 3.0))[None]
 
 
+def onions(shape: Shape, random: np.random.Generator) -> Clean:
+    """A core (1) in a shell (2) in a coat (3), and beside them a neighbour (4), as bright as the shell."""
+    depth, height, width = shape
+    labels = np.zeros(shape, np.uint8)
+    middle = np.array([height, width]) / 2.0 + random.uniform(-9.0, 9.0, 2)
+    outer, stretch = random.uniform(17.0, 22.0), random.uniform(0.85, 1.2)
+    turn, off = random.uniform(0.0, 2.0 * np.pi), random.uniform(-2.0, 2.0, (2, 2))
+    for number in range(1, depth - 1):
+        grown = np.sqrt(max(0.2, 1.0 - (1.6 * (number + 0.5 - depth / 2.0) / depth) ** 2)) * outer
+        centre = middle + random.normal(0.0, 0.4, 2)
+        beside = centre + np.array([np.sin(turn), np.cos(turn)]) * (grown + 6.0)
+        labels[number][_radius(shape, beside, 1.0) < 0.45 * grown + 2.0] = 4
+        for label, part, shift in ((3, 1.0, 0.0 * off[0]), (2, 0.72, off[0]), (1, 0.4, off[1])):
+            labels[number][_radius(shape, centre + shift, stretch) < part * grown] = label
+    one, other = np.array([0.0, 2.0, -2.5, 2.0, -2.5]), np.array([0.0, 3.0, 1.0, -2.0, 3.0])
+    return labels, np.stack([one[labels] + _lookalikes(shape, random, labels, 4, (4.0, 8.0), -2.5), other[labels]])
+
+
+def moons(shape: Shape, random: np.random.Generator) -> Clean:
+    """A disc (1) that is brighter than what is around it in some cases and darker in others, and its moon (2)."""
+    depth, height, width = shape
+    labels = np.zeros(shape, np.uint8)
+    centre = np.array([depth, height, width]) / 2.0 + random.uniform(-1.0, 1.0, 3) * (0.5, 10.0, 10.0)
+    turn, sign = random.uniform(0.0, 2.0 * np.pi), random.choice([-1.0, 1.0])
+    size = random.uniform(13.0, 19.0)
+    away = np.array([0.0, np.sin(turn), np.cos(turn)]) * (size + 9.0)
+    labels[
+        _blob(shape, centre + away, np.array([depth * 0.3, 6.0, 6.0]) * random.uniform(0.8, 1.3), 0.15, random)
+    ] = 2
+    labels[_blob(shape, centre, np.array([depth * 0.42, size, size * random.uniform(0.8, 1.2)]), 0.2, random)] = 1
+    clean = sign * np.array([0.0, 2.5, 2.5])[labels]
+    stars = _lookalikes(shape, random, labels, 5, (3.0, 7.0), 2.5 * sign)
+    return labels, np.stack([clean + stars, -clean, 0.0 * clean])
+
+
+def plates(shape: Shape, random: np.random.Generator) -> Clean:
+    """A long object (1) of 70 to 120 pixels in wide images, next to dark ones, under extremely bright streaks."""
+    depth, height, width = shape
+    labels = np.zeros(shape, np.uint8)
+    centre = np.array([depth / 2.0, height / 2.0, width / 2.0]) + random.uniform(-1.0, 1.0, 3) * (0.3, 6.0, 22.0)
+    radii = np.array([depth * 0.5, random.uniform(14.0, 22.0), random.uniform(35.0, 60.0)])
+    labels[_blob(shape, centre, radii, 0.25, random)] = 1
+    clean = 2.2 * (labels > 0) + _lookalikes(shape, random, labels, 4, (6.0, 14.0), -3.0)
+    streaks = random.random((depth, 1, width)) < 0.01
+    return labels, (clean + 30.0 * streaks * (random.random(shape) < 0.1))[None]
+
+
+def seeds(shape: Shape, random: np.random.Generator) -> Clean:
+    """Many small objects of 8 to 13 pixels in colour, light (1) and dark (2), which touch, and dust as bright."""
+    labels, clean = np.zeros(shape, np.uint8), np.zeros((3, *shape))
+    colours = np.array([[2.5, 2.0, -1.0], [-2.5, -1.0, 1.5]])
+    for _ in range(14):
+        number = int(random.integers(2))
+        centre = np.array([0.5, *random.uniform(6.0, np.array(shape[1:]) - 6.0)])
+        size = random.uniform(4.0, 6.0)
+        seed = _blob(shape, centre, np.array([1.0, size * random.uniform(0.8, 1.25), size]), 0.1, random)
+        if not (seed & (labels > 0)).any():  # they may touch
+            labels[seed] = 1 + number
+            clean[:, seed] = colours[number][:, None]
+    dust = _lookalikes(shape, random, labels, 30, (0.8, 1.4), 1.0)
+    return labels, clean + colours[0][:, None, None, None] * dust
+
+
 UNSEEN: Final = {
     "hearts": Unseen(
         "a chamber, its wall and a crescent as bright as the chamber; slices six times as thick",
@@ -262,6 +326,36 @@ UNSEEN: Final = {
         (5, 1.4, 1.4),
         3,
         kidneys,
+    ),
+    "onions": Unseen(
+        "a core in a shell in a coat, and a neighbour, in two channels; slices four times as thick",
+        (9, 80, 80),
+        (4, 1, 1),
+        4,
+        onions,
+    ),
+    "moons": Unseen(
+        "a disc and its moon, brighter or darker than their surroundings, in three channels; eight cases",
+        (10, 96, 96),
+        (2.5, 1, 1),
+        2,
+        moons,
+        8,
+    ),
+    "plates": Unseen(
+        "an object of 70 to 120 pixels in wide images with streaks; slices eight times as thick",
+        (6, 72, 168),
+        (8, 1, 1),
+        1,
+        plates,
+    ),
+    "seeds": Unseen(
+        "many objects of 8 to 13 pixels that touch, light and dark, in colour, single images",
+        (1, 96, 96),
+        (1, 1, 1),
+        2,
+        seeds,
+        64,
     ),
 }
 """By name; the place of a kind is part of its seed, so that new ones come last."""
