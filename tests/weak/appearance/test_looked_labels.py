@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from ringfence.weak.appearance.delineation import SMOOTHED, inner_pixels, smoothed
+from ringfence.weak.appearance.delineation import LITTLE, SMOOTHED, inner_pixels, local_mean, smoothed
 from ringfence.weak.appearance.labels import looked_labels
 
 UNSURE = 255
@@ -189,6 +189,87 @@ def test_what_is_thin_and_blurred_is_not_made_thicker(contrast: float, thick: fl
         sure = labels != UNSURE
         found.append((labels == 1).sum() / (ring & sure).sum())
     assert np.mean(found) == pytest.approx(1.0, abs=0.05)
+
+
+def test_things_around_a_box_that_look_like_its_object_do_not_hide_it() -> None:
+    """Discs as bright: they count little in what surroundings are like."""
+    mask, others = crescent(), np.zeros((64, 64), bool)
+    rows, columns = np.mgrid[:64, :64]
+    for row, column in ((6, 12), (6, 40), (58, 14), (58, 42), (32, 59)):
+        others |= np.hypot(rows - row, columns - column) < 6
+    others &= ~ndimage.binary_dilation(mask, iterations=3)
+    (top, bottom), (left, right) = box_of(mask)
+    assert not others[top:bottom, left:right].any()
+    for seed in range(4):
+        labels = labels_of(drawn(mask | others, 40.0, seed=seed), box_of(mask))
+        assert dice(labels, mask) > 0.95
+        assert (labels[mask] == 1).mean() > 0.9
+
+
+def test_an_object_whose_brightness_changes_along_it_is_found_whole() -> None:
+    """One end is three times as bright as the other."""
+    mask = crescent()
+    rows, _ = np.mgrid[:64, :64] / 64.0
+    found = []
+    for seed in range(4):
+        noise = np.random.default_rng(seed).normal(0.0, 10.0, (1, 64, 64))
+        image = (80.0 + mask * (90.0 - 80.0 * rows) + noise).clip(0, 255).astype(np.uint8)
+        labels = labels_of(image, box_of(mask))
+        assert dice(labels, mask) > 0.96
+        found.append((labels[mask] == 1).mean())
+    assert np.mean(found) > 0.9
+
+
+def test_surroundings_that_wave_within_a_box_are_no_object() -> None:
+    """Waves as long as the box, which no polynomial of degree 3 follows."""
+    mask = crescent()
+    rows, columns = np.mgrid[:64, :64]
+    waves = 30.0 * np.sin(2.0 * np.pi * rows / 36.0) * np.cos(2.0 * np.pi * columns / 40.0)
+    for seed in range(4):
+        noise = np.random.default_rng(seed).normal(0.0, 10.0, (1, 64, 64))
+        image = (110.0 + waves + 50.0 * mask + noise).clip(0, 255).astype(np.uint8)
+        assert dice(labels_of(image, box_of(mask)), mask) > 0.96
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("wider", [0, 3])
+def test_ends_of_a_box_that_its_object_seems_not_to_reach_are_unsure(turned: bool, wider: int) -> None:
+    """Unless they are as narrow as a hand may leave them: a seventh of this bar does not show."""
+    mask = np.zeros((64, 64), bool)
+    mask[24:36, 10:52] = True
+    seen = mask.copy()
+    seen[:, 46:] = False
+    box, image = box_of(mask), drawn(seen)
+    box[1, 0] -= wider
+    unsure = np.zeros((64, 64), bool)
+    unsure[24:36, 47:52] = True
+    background = np.zeros((64, 64), bool)
+    background[24:36, 10 - wider : 9] = True
+    if turned:
+        unsure, background, seen = unsure.T, background.T, seen.T
+        image, box = np.ascontiguousarray(image.swapaxes(1, 2)), np.ascontiguousarray(box[::-1])
+    labels = labels_of(image, box)
+    assert (labels[unsure] == UNSURE).all()
+    assert (labels[background] == 0).all()
+    assert (labels[seen] == 1).mean() > 0.95
+
+
+def test_a_local_mean_is_what_a_kernel_weighs() -> None:
+    """Σ_j G(i - j) w_j v_j / (Σ_j G(i - j) w_j + LITTLE), a pixel at a time; the kernel ends after four deviations."""
+    random, width = np.random.default_rng(3), 1.5
+    values, weights = random.normal(size=(2, 9, 11)), random.random((9, 11)) * (random.random((9, 11)) < 0.6)
+    reach = np.arange(-6, 7)
+    kernel = np.exp(-0.5 * (reach / width) ** 2)
+    kernel /= kernel.sum()
+    expected = np.empty_like(values)
+    for i in range(9):
+        for j in range(11):
+            there = [(i + a, j + b, kernel[a + 6] * kernel[b + 6]) for a in reach for b in reach]
+            there = [(r, c, k * weights[r, c]) for r, c, k in there if 0 <= r < 9 and 0 <= c < 11]
+            for channel in range(2):
+                held = sum(k * values[channel, r, c] for r, c, k in there)
+                expected[channel, i, j] = held / (sum(k for *_, k in there) + LITTLE)
+    np.testing.assert_allclose(local_mean(values, weights, width), expected, rtol=1e-10, atol=1e-12)
 
 
 def test_inner_pixels_are_those_with_no_other_beside_them() -> None:
