@@ -220,15 +220,17 @@ def test_an_object_whose_brightness_changes_along_it_is_found_whole() -> None:
     assert np.mean(found) > 0.9
 
 
-def test_surroundings_that_wave_within_a_box_are_no_object() -> None:
-    """Waves as long as the box, which no polynomial of degree 3 follows."""
-    mask = crescent()
-    rows, columns = np.mgrid[:64, :64]
-    waves = 30.0 * np.sin(2.0 * np.pi * rows / 36.0) * np.cos(2.0 * np.pi * columns / 40.0)
-    for seed in range(4):
-        noise = np.random.default_rng(seed).normal(0.0, 10.0, (1, 64, 64))
-        image = (110.0 + waves + 50.0 * mask + noise).clip(0, 255).astype(np.uint8)
-        assert dice(labels_of(image, box_of(mask)), mask) > 0.96
+def test_surroundings_that_wave_within_a_box_are_seldom_the_object() -> None:
+    """Waves 15 strong and a quarter of a box long: with a polynomial alone, or of what is around the box, 20 %."""
+    mask, found = crescent(), []
+    for seed in range(8):
+        random = np.random.default_rng(seed)
+        waves = ndimage.gaussian_filter(random.normal(size=(64, 64)), 8.0, mode="wrap")
+        noise = random.normal(0.0, 10.0, (1, 64, 64))
+        image = (110.0 + 15.0 * waves / waves.std() + 45.0 * mask + noise).clip(0, 255).astype(np.uint8)
+        labels = labels_of(image, box_of(mask))
+        found.append((labels == 1)[~mask].sum() / (mask & (labels != UNSURE)).sum())
+    assert np.mean(found) < 0.15
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -6,15 +6,14 @@
     q_p = σ(log N(v_p; f_p + m + g_p, s²) / N(v_p; f_p, s²) + Σ_n w_n (q_n - ½)),   over the eight neighbours n of p
 
 f is a polynomial and a local mean of what that leaves; g is a local mean, too: the surroundings' brightness bends
-within a box, and that of a long object along it. What is around the box and like the object counts little in f and
-s. All are of the image as it is: a mean over neighbours would make thin objects thicker. So would an m of all that
-is likely of the object, since its pixels along the boundary are half of it: m and g are of those whose four neighbours
-are likely, too, if there are enough. w_n = 1 / their distance: neighbours are usually of the same kind.
+within a box, and that of a long object along it. What is in the box counts in f and s as far as it is unlikely to
+be of the object. All are of the image as it is: a mean over neighbours would make thin objects thicker. So would an
+m of all that is likely of the object, since its pixels along the boundary are half of it: m and g are of those with
+likely neighbours, if there are enough. w_n = 1 / their distance: neighbours are usually of the same kind.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import numpy as np
@@ -35,8 +34,6 @@ ALONG, LEAST_ALONG = 0.12, 1.5
 """Likewise of g, and of the longer side."""
 LITTLE: Final = 0.05
 """Of a kernel: where it holds less, a local mean goes towards 0."""
-STRANGE: Final = 0.05
-"""Share of what is around a box that is like its object."""
 CORE, CORE_PIXELS = 0.1, 4.0
 """Of an object, and pixels, that its inner ones must be for its brightness to be theirs."""
 LOOSE: Final = 0.1
@@ -90,9 +87,9 @@ def _fitted(values: Numbers, smooth: Numbers, look: Look) -> tuple[Numbers, floa
     wide, along = max(LEAST_WIDTH, WIDTH * sides.min()), max(LEAST_ALONG, ALONG * sides.max())
     q = np.zeros(ring.shape)
     q[inside] = look.likely
-    field, around = look.field, ring.astype(np.float64)
+    field = look.field
     for number in range(ROUNDS):
-        theirs = around + np.where(inside, 1.0 - q, 0.0)
+        theirs = np.where(inside, 1.0 - q, ring)
         if number:
             field = smooth_field(values, theirs)
             field = field + local_mean(values - field, theirs, wide)
@@ -102,11 +99,9 @@ def _fitted(values: Numbers, smooth: Numbers, look: Look) -> tuple[Numbers, floa
         mean = _mean(flat, core)
         own = mean + local_mean(flat - mean, core, along) if number >= WHOLE else mean
         q = smoothed(_log_odds(flat, own, spread), inside)
-        # what is strange is so over more than a pixel: twice the odds of a mean over 3×3
-        strange = chance(2.0 * _log_odds(smooth - field, own, spread) + math.log(STRANGE))
-        around = np.where(ring, 1.0 - strange, 0.0)
     flat = smooth - field
-    spread = 0.5 * (_deviation(flat, theirs) + _deviation(flat - (mean := _mean(flat, core)), core))
+    mean = _mean(flat, core)
+    spread = 0.5 * (_deviation(flat, theirs) + _deviation(flat - mean, core))
     return q, float(np.sqrt(((mean / spread) ** 2).sum()))
 
 
