@@ -171,6 +171,14 @@ KINDS: Final = {
         ((0.0,), (0.0,)),
         rough=(1.3, 3.0),
     ),
+    "slivers": Kind(
+        "two classes, 12 to 14 and 18 to 23 pixels long and a third as wide, at any angle, two channels",
+        (16, 96, 96),
+        (4, 1, 1),
+        ((12, 14), (18, 23)),
+        ((-2.4, 3.4), (-2.9, 2.9)),
+        aspect=3.0,
+    ),
 }
 """By name; the place of a kind is part of its seed, so that new ones come last."""
 

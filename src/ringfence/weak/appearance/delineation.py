@@ -72,6 +72,20 @@ def delineated(image: NDArray[np.uint8], smooth: Numbers, look: Look) -> Numbers
     return np.where(inside, q, np.nan)
 
 
+def filled(image: NDArray[np.uint8], smooth: Numbers, look: Look) -> float | None:
+    """What an object fills of the rows and columns of its box that it meets; None if it is not told apart.
+
+    Nearer to the truth than ``look.fill`` where objects are small: means over 3×3 pixels make them seem fuller.
+    Arguments as for ``delineated``.
+    """
+    likely = delineated(image, smooth, look)
+    if likely is None:
+        return None
+    found = np.nan_to_num(likely) > 0.5
+    inside = np.isfinite(likely)[np.ix_(found.any(axis=1), found.any(axis=0))]
+    return float(found.sum() / inside.sum())
+
+
 def _missed(met: Pixels) -> Pixels:
     """Lines before the first that meets the object and after the last, unless boxes may be so much too wide."""
     first, last = np.flatnonzero(met)[[0, -1]]

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ringfence.weak.annotations import BoxAnnotation
 from ringfence.weak.annotations.grid import exact_boxes
-from ringfence.weak.appearance.looks import looks
+from ringfence.weak.appearance.delineation import filled
+from ringfence.weak.appearance.looks import Look, looks, mean_of
 from ringfence.weak.appearance.overlap import in_any
 from ringfence.weak.planning.looseness import DEPTHS, looseness, profile
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
@@ -23,6 +24,8 @@ ENOUGH: Final = 10
 """Boxes of a class that show their object, whose sides together say how much too wide they are drawn."""
 MANY: Final = 48
 """Lines across a box that are looked at, or up to twice as many: hundreds would say the same, more slowly."""
+CLOSE: Final = 32
+"""Pixels along the shorter side of a box, below which a closer look says what its object fills."""
 
 
 def what_shows(
@@ -53,7 +56,7 @@ def what_shows(
         for row in _some(there.tolist(), SOME_SLICES):
             every = boxes[row].reshape(-1, 2, 2)
             for look in looks(image[row], boxes[row], tight[row], MANY, known):
-                seen[look.number].append(look.fill)
+                seen[look.number].append(_fill(image[row], look, known))
                 if look.fill is not None:
                     others = ~known | in_any(every[(every != look.box).any(axis=(1, 2))], image.shape[2:])
                     rounded = tuple((low, high) for low, high in look.box.tolist())
@@ -69,6 +72,14 @@ def what_shows(
         }
         for some, told, of_class in zip(seen, fills, profiles, strict=True)
     ]
+
+
+def _fill(image: NDArray[np.uint8], look: Look, known: NDArray[np.bool_]) -> float | None:
+    """What an object that shows fills of its box: of a small box by a closer look, if that tells it apart, too."""
+    sides = look.box[:, 1] - look.box[:, 0]
+    if look.fill is None or sides.min() >= CLOSE or sides.max() >= 2 * MANY:  # of which not all lines are there
+        return look.fill
+    return filled(image, mean_of(image, known), look) or look.fill
 
 
 def _some(every: Sequence[Any], most: int) -> Sequence[Any]:
