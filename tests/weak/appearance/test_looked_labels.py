@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from ringfence.weak.appearance.delineation import LITTLE, SMOOTHED, inner_pixels, local_mean, smoothed
+from ringfence.weak.appearance.delineation import LITTLE, SMOOTHED, filled, inner_pixels, local_mean, smoothed
 from ringfence.weak.appearance.labels import looked_labels
+from ringfence.weak.appearance.looks import looks, mean_of
 
 UNSURE = 255
 Image = NDArray[np.uint8]
@@ -272,6 +273,25 @@ def test_a_local_mean_is_what_a_kernel_weighs() -> None:
                 held = sum(k * values[channel, r, c] for r, c, k in there)
                 expected[channel, i, j] = held / (sum(k for *_, k in there) + LITTLE)
     np.testing.assert_allclose(local_mean(values, weights, width), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_what_an_object_fills_is_what_it_fills() -> None:
+    """As in the image it was drawn with; of some of the lines, and of what does not show, nothing is said."""
+    mask = crescent()
+    (top, bottom), (left, right) = box_of(mask)
+    image, box = drawn(mask), box_of(mask)[None, None]
+    smooth = mean_of(image, np.ones((64, 64), bool))
+    tight = np.ones((1, 1), bool)
+    (look,) = looks(image, box, tight)
+    assert filled(image, smooth, look) == pytest.approx(mask[top:bottom, left:right].mean(), abs=0.03)
+    (wide,) = looks(image, np.add(box, [[-2, 2], [-2, 2]]), tight)
+    assert filled(image, smooth, wide) == pytest.approx(mask[top:bottom, left:right].mean(), abs=0.03)
+    (some,) = looks(image, box, tight, lines=12)
+    assert some.fill is not None
+    assert filled(image, smooth, some) is None
+    faint = drawn(mask, 4.0)
+    (unseen,) = looks(faint, box, tight)
+    assert filled(faint, mean_of(faint, np.ones((64, 64), bool)), unseen) is None
 
 
 def test_inner_pixels_are_those_with_no_other_beside_them() -> None:

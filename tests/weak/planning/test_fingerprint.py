@@ -158,7 +158,7 @@ def test_objects_that_show_are_counted(tmp_path: Path) -> None:
     prepared = make_prepared(tmp_path / "set", cases=5, shape=(6, 40, 40), classes=2)
     shown = read_fingerprint(prepared).classes
     assert [one.visible for one in shown] == [1.0, 1.0]
-    assert all(0.7 < one.fill <= 1.0 for one in shown)  # ellipses: π/4, and a little more
+    assert all(one.fill == pytest.approx(np.pi / 4, abs=0.06) for one in shown)  # they are ellipses
     assert all(one.shows and not one.hidden for one in shown)
     random = np.random.default_rng(0)
     for case in prepared.of("train"):
@@ -168,6 +168,35 @@ def test_objects_that_show_are_counted(tmp_path: Path) -> None:
     hidden = read_fingerprint(described_anew(prepared))
     assert max(one.visible for one in hidden.classes) < 0.1
     assert all(one.hidden and not one.shows for one in hidden.classes)
+
+
+@pytest.mark.parametrize(("length", "thick"), [(17, 5), (21, 6)])
+def test_small_thin_objects_are_seen_to_be_thin(tmp_path: Path, length: int, thick: int) -> None:
+    """Bars at an angle: of small ones a mean over 3×3 pixels fills more than four fifths."""
+    prepared = make_prepared(tmp_path / "set", cases=9, shape=(6, 48, 48))
+    random = np.random.default_rng(0)
+    rows, columns = np.mgrid[:48, :48] - 23.5
+    filled = []
+    for case in prepared.cases:
+        angles = random.uniform(0.6, 0.9, 6)
+        along, across = (
+            np.stack([np.cos(a) * rows + np.sin(a) * columns for a in angles + turn]) for turn in (0.0, np.pi / 2)
+        )
+        labels = (np.abs(along) < length / 2) & (np.abs(across) < thick / 2)
+        for one in labels:
+            (found,) = ndimage.find_objects(one.astype(int))
+            filled.append(one[found].mean())
+        image = (
+            80.0
+            + 60.0 * ndimage.gaussian_filter(labels * 1.0, (0.0, 0.7, 0.7))
+            + random.normal(0, 10, labels.shape)
+        )
+        image = image[:, None].clip(0, 255).astype(np.uint8)
+        np.savez(prepared.path / case.file, image=image, mask=labels.astype(np.uint8))
+    (one,) = read_fingerprint(described_anew(prepared)).classes
+    assert one.visible == 1.0
+    assert one.fill == pytest.approx(np.median(filled), abs=0.06)
+    assert one.thin
 
 
 def test_zeros_around_smaller_images_are_no_surroundings(tmp_path: Path) -> None:

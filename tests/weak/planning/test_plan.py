@@ -186,8 +186,8 @@ def test_where_all_classes_show_edges_are_strong_early(shown: tuple[float, float
         (0.3, 0.5, 9, True, False),
         (0.3, 0.5, 0, False, True),  # volumes
         (0.1, 0.5, 9, False, False),
-        (0.3, 0.7, 9, False, False),
-        (0.3, 0.69, 9, True, False),
+        (0.3, 0.68, 9, False, False),
+        (0.3, 0.67, 9, True, False),
     ],
 )
 def test_objects_that_are_seen_not_to_fill_their_boxes_are_learnt_from_brightness(

@@ -73,12 +73,13 @@ def delineated(image: NDArray[np.uint8], smooth: Numbers, look: Look) -> Numbers
 
 
 def filled(image: NDArray[np.uint8], smooth: Numbers, look: Look) -> float | None:
-    """What an object fills of the rows and columns of its box that it meets; None if it is not told apart.
+    """What an object fills of the rows and columns of its box that it meets.
 
-    Nearer to the truth than ``look.fill`` where objects are small: means over 3×3 pixels make them seem fuller.
-    Arguments as for ``delineated``.
+    None if it is not told apart, or if lines were left out of the look. Where objects are small, it is nearer to the
+    truth than ``look.fill``: means over 3×3 pixels make them seem fuller. Arguments as for ``delineated``.
     """
-    likely = delineated(image, smooth, look)
+    every = look.rows.step == look.columns.step == 1
+    likely = delineated(image, smooth, look) if every else None
     if likely is None:
         return None
     found = np.nan_to_num(likely) > 0.5

@@ -76,8 +76,7 @@ def what_shows(
 
 def _fill(image: NDArray[np.uint8], look: Look, known: NDArray[np.bool_]) -> float | None:
     """What an object that shows fills of its box: of a small box by a closer look, if that tells it apart, too."""
-    sides = look.box[:, 1] - look.box[:, 0]
-    if look.fill is None or sides.min() >= CLOSE or sides.max() >= 2 * MANY:  # of which not all lines are there
+    if look.fill is None or (look.box[:, 1] - look.box[:, 0]).min() >= CLOSE:
         return look.fill
     return filled(image, mean_of(image, known), look) or look.fill
 
