@@ -75,7 +75,7 @@ def delineated(image: NDArray[np.uint8], smooth: Numbers, look: Look) -> Numbers
 def filled(image: NDArray[np.uint8], smooth: Numbers, look: Look) -> float | None:
     """What an object fills of the rows and columns of its box that it meets.
 
-    None if it is not told apart, or if lines were left out of the look. Where objects are small, it is nearer to the
+    None if it is not told apart, or if lines were left out of the look. Of small objects, this is nearer to the
     truth than ``look.fill``: means over 3×3 pixels make them seem fuller. Arguments as for ``delineated``.
     """
     every = look.rows.step == look.columns.step == 1
