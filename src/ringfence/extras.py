@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
 
-PACKAGES: Final = {"yaml": "pyyaml"}
+PACKAGES: Final = {"PIL": "pillow", "yaml": "pyyaml"}
 """Modules that are called otherwise where they come from."""
 
 

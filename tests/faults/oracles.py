@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import struct
 import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +47,8 @@ NIFTI_TYPES = {
     1024: "i8",
     1280: "u8",
 }
+
+PNG_PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 
 
 class Read(NamedTuple):
@@ -161,6 +164,44 @@ def nifti(path: Path) -> Read:
     steps = [abs(float(step)) for step in steps[:3]]
     expect(all(math.isfinite(step) and step > 0 for step in steps), f"pixdim {steps}")
     return Read(voxels, tuple(steps[::-1]))
+
+
+def png(path: Path) -> tuple[np.ndarray, bytes]:
+    """Of a PNG, what is stored of each pixel, ``[height, width, samples]``, and the palette."""
+    data, at, chunks = path.read_bytes(), 8, []
+    expect(data[:8] == b"\x89PNG\r\n\x1a\n", "not PNG")
+    while not chunks or chunks[-1][0] != b"IEND":
+        length, name = struct.unpack(">I4s", data[at : at + 8])
+        body, after = data[at + 8 : at + 8 + length], at + 12 + length
+        expect(data[after - 4 : after] == struct.pack(">I", zlib.crc32(name + body)), f"checksum of {name!r}")
+        chunks.append((name, body))
+        at = after
+    width, height, depth, kind, *methods = struct.unpack(">IIBBBBB", chunks[0][1])
+    expect(chunks[0][0] == b"IHDR" and methods[:2] == [0, 0] and width * height > 0, "the header")
+    samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[kind]
+    raw = zlib.decompress(b"".join(body for name, body in chunks if name == b"IDAT"))
+    pixels, at = np.zeros((height, width, samples), np.int64), 0
+    for x, y, dx, dy in PNG_PASSES if methods[2] else ((0, 0, 1, 1),):
+        columns = len(range(x, width, dx))
+        stride = (columns * samples * depth + 7) // 8
+        above = bytes(stride)
+        for row in range(y, height, dy) if columns else ():
+            above = _unfiltered(raw[at], raw[at + 1 : at + 1 + stride], above, max(1, samples * depth // 8))
+            at += 1 + stride
+            bits = np.unpackbits(np.frombuffer(above, np.uint8))[: columns * samples * depth].reshape(-1, depth)
+            pixels[row, x::dx] = (bits @ (1 << np.arange(depth)[::-1])).reshape(columns, samples)
+    expect(at == len(raw), f"{len(raw)} bytes of pixels, and {at} are needed")
+    return pixels, dict(chunks).get(b"PLTE", b"")
+
+
+def _unfiltered(how: int, row: bytes, above: bytes, step: int) -> bytes:
+    found = bytearray(row)
+    for k in range(len(above)):
+        left, corner = (found[k - step], above[k - step]) if k >= step else (0, 0)
+        guess = left + above[k] - corner
+        nearest = min((left, above[k], corner), key=lambda one, guess=guess: abs(guess - one))
+        found[k] = (row[k] + (0, left, above[k], (left + above[k]) // 2, nearest)[how]) % 256
+    return bytes(found)
 
 
 def same_volume(found: Any, read: Read) -> str | None:

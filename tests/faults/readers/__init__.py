@@ -12,12 +12,12 @@ from faults.readers.prepared import CaseFile, Manifest, Sources
 from faults.readers.promise12 import Promise12
 from faults.readers.run_folder import Report, Resume
 from faults.readers.unfinished import Unfinished
-from faults.readers.volumes import MetaImageFile, MetaImagePair, NiftiFile
+from faults.readers.volumes import MetaImageFile, MetaImagePair, NiftiFile, PngFile
 
 READERS: dict[str, Reader] = {
     one.name: one
     for one in (
-        *(MetaImageFile(), MetaImagePair(), NiftiFile(), Promise12()),
+        *(MetaImageFile(), MetaImagePair(), NiftiFile(), PngFile(), Promise12()),
         *(BoxesCsv(), BoxesJson(), Coco(), Sizes(), Scribbles()),
         *(NnUNet(), Decathlon(), Splits()),
         *(Manifest(), Sources(), CaseFile()),

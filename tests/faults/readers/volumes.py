@@ -1,4 +1,4 @@
-"""Volumes: MetaImage in one file or two, NIfTI, compressed or not."""
+"""Volumes: MetaImage in one file or two, NIfTI, compressed or not, PNG."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ import SimpleITK as sitk  # noqa: N813
 from faults import oracles
 from faults.mutations.metaimage import MetaImage, mutate_metaimage
 from faults.mutations.nifti import mutate_nifti
+from faults.mutations.png import made as made_png
+from faults.mutations.png import mutate_png
 from faults.mutations.raw import mutate_bytes
 from faults.reader import Reader
-from ringfence.weak.volumes import read_volume
+from ringfence.weak.volumes import read_channels, read_volume
 
 SHAPE = (4, 5, 6)
 
@@ -151,3 +153,54 @@ class NiftiFile(Reader):
 
     def check(self, path: Path, found: Any) -> str | None:
         return oracles.same_volume(found, oracles.nifti(path))
+
+
+class PngFile(Reader):
+    """.png, as an image: of every kind and depth, with every filter."""
+
+    name: ClassVar[str] = "png"
+
+    def prepare(self, folder: Path) -> None:
+        self.inputs = []
+        rng = np.random.default_rng(1)
+        for kind, samples, depths in (
+            (0, 1, (1, 2, 4, 8, 16)),
+            (2, 3, (8,)),
+            (3, 1, (2, 8)),
+            (4, 2, (8,)),
+            (6, 4, (8,)),
+        ):
+            for depth in depths:
+                row = (7 * samples * depth + 7) // 8
+                rows = [bytes([how]) + rng.integers(0, 256, row, np.uint8).tobytes() for how in range(5)]
+                palette = rng.integers(0, 256, 3 * min(256, 2**depth), np.uint8).tobytes() if kind == 3 else b""
+                self.inputs.append(made_png(b"".join(rows), (7, 5), depth, kind, palette=palette))
+        passes = [(len(range(x, 7, dx)), len(range(y, 5, dy))) for x, y, dx, dy in oracles.PNG_PASSES]
+        rows = [
+            bytes([4]) + rng.integers(0, 256, 3 * wide, np.uint8).tobytes()
+            for wide, high in passes
+            for _ in range(high)
+        ]
+        self.inputs.append(made_png(b"".join(rows), (7, 5), 8, 2, interlaced=True))
+
+    @property
+    def valid(self) -> int:
+        return len(self.inputs)
+
+    def write(self, folder: Path, rng: random.Random, number: int) -> Path:
+        valid = number < self.valid
+        data = self.inputs[number] if valid else mutate_png(rng, rng.choice(self.inputs), self.inputs)
+        path = folder / "image.png"
+        path.write_bytes(data)
+        return path
+
+    def read(self, path: Path) -> Any:
+        return read_channels([path])
+
+    def check(self, path: Path, found: Any) -> str | None:
+        (stored, palette), kind = oracles.png(path), path.read_bytes()[25]
+        if kind == 3:
+            stored = np.frombuffer(palette, np.uint8).reshape(-1, 3)[stored[..., 0]]
+        channels = 1 if kind in (0, 4) else 3
+        voxels = np.stack([one.voxels[0] for one in found], axis=-1)
+        return None if np.array_equal(voxels, stored[..., :channels]) else "the pixels are others"

@@ -55,7 +55,7 @@ def test_other_damage_is_named(metaimage: Path, nifti: Path, tmp_path: Path) -> 
         read_volume(tmp_path / "nothing.mhd")
     (tmp_path / "a.txt").write_text("")
     with pytest.raises(
-        ValueError, match=r"a.txt is not a volume: its name should end in .mhd, .mha, .nii, .nii.gz"
+        ValueError, match=r"a.txt is not a volume: its name should end in .nii, .nii.gz, .mhd, .mha, .png"
     ):
         read_volume(tmp_path / "a.txt")
     voxels = np.zeros((2, 2, 2), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Medical files in and out, with their geometry.
+"""Images and masks in and out, with their geometry.
 
 Names are imported when first touched: which files are volumes is asked by a command's help, which loads no NumPy.
 """
@@ -7,13 +7,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ringfence.weak.volumes.formats import METAIMAGE, NIFTI, is_metaimage, is_nifti, volume_name
+    from ringfence.weak.volumes.formats import (
+        ENDINGS,
+        METAIMAGE,
+        NIFTI,
+        OVERLAY,
+        PNG,
+        is_metaimage,
+        is_nifti,
+        is_png,
+        volume_name,
+        volumes_among,
+    )
     from ringfence.weak.volumes.grid import check_same_grid, check_same_shape, check_same_steps
     from ringfence.weak.volumes.orientation import axes, upright
     from ringfence.weak.volumes.parts import largest_parts
     from ringfence.weak.volumes.places import Place
     from ringfence.weak.volumes.volume import (
         Volume,
+        channel_count,
         header_sizes,
         read_channels,
         read_shape,
@@ -23,13 +35,25 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "formats": ("METAIMAGE", "NIFTI", "is_metaimage", "is_nifti", "volume_name"),
+    "formats": (
+        "ENDINGS",
+        "METAIMAGE",
+        "NIFTI",
+        "OVERLAY",
+        "PNG",
+        "is_metaimage",
+        "is_nifti",
+        "is_png",
+        "volume_name",
+        "volumes_among",
+    ),
     "grid": ("check_same_grid", "check_same_shape", "check_same_steps"),
     "orientation": ("axes", "upright"),
     "parts": ("largest_parts",),
     "places": ("Place",),
     "volume": (
         "Volume",
+        "channel_count",
         "header_sizes",
         "read_channels",
         "read_shape",
@@ -40,17 +64,22 @@ _HOMES = {
 }
 
 __all__ = [
+    "ENDINGS",
     "METAIMAGE",
     "NIFTI",
+    "OVERLAY",
+    "PNG",
     "Place",
     "Volume",
     "axes",
+    "channel_count",
     "check_same_grid",
     "check_same_shape",
     "check_same_steps",
     "header_sizes",
     "is_metaimage",
     "is_nifti",
+    "is_png",
     "largest_parts",
     "read_channels",
     "read_shape",
@@ -58,6 +87,7 @@ __all__ = [
     "read_volume",
     "upright",
     "volume_name",
+    "volumes_among",
     "write_volume",
 ]
 

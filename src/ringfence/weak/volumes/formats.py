@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 METAIMAGE: Final = (".mhd", ".mha")
 NIFTI: Final = (".nii", ".nii.gz")
+PNG: Final = (".png",)
+ENDINGS: Final = (*NIFTI, *METAIMAGE, *PNG)
+"""Of all volumes that are read."""
+OVERLAY: Final = "_overlay"
+"""Ends the name of a picture of a PNG's mask."""
 
 
 def is_metaimage(path: Path) -> bool:
@@ -19,9 +25,27 @@ def is_nifti(path: Path) -> bool:
     return path.name.lower().endswith(NIFTI)
 
 
+def is_png(path: Path) -> bool:
+    """Whether it is named as a PNG is, in capitals or not."""
+    return path.name.lower().endswith(PNG)
+
+
 def volume_name(path: Path) -> str | None:
     """The file's name without its ending, or None if it is not a volume's."""
-    for ending in (*METAIMAGE, *reversed(NIFTI)):
+    for ending in ENDINGS:
         if path.name.lower().endswith(ending):
             return path.name[: -len(ending)]
     return None
+
+
+def volumes_among(files: Iterable[Path]) -> list[tuple[str, Path]]:
+    """Names and files of volumes, in their order: neither hidden ones, nor PNGs that are pictures of others.
+
+    A PNG is a picture where there is NIfTI or MetaImage, too, and if its name ends in ``_overlay``.
+    """
+    found = [
+        (name, file) for file in files if (name := volume_name(file)) is not None and not file.name.startswith(".")
+    ]
+    if not all(is_png(file) for _, file in found):
+        return [(name, file) for name, file in found if not is_png(file)]
+    return [(name, file) for name, file in found if not name.endswith(OVERLAY)]

@@ -127,6 +127,12 @@ def nifti_steps(place: Place) -> tuple[tuple[int, ...], tuple[float, ...]]:
     return promise.sizes, promise.spacing
 
 
+def unplaced(affine: NDArray[np.float64]) -> NiftiGeometry:
+    """A geometry for voxels that came without one."""
+    nibabel = require("nibabel", "writing NIfTI", "train")
+    return NiftiGeometry(nibabel.Nifti1Header(), affine)
+
+
 def write_nifti(path: Path, voxels: NDArray[Any], geometry: NiftiGeometry) -> None:
     """Write voxels ``[z, y, x]`` in the place of others, with their header.
 

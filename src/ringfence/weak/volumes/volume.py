@@ -1,4 +1,4 @@
-"""Medical volumes in and out, MetaImage and NIfTI, with the geometry they came with."""
+"""Volumes in and out, MetaImage, NIfTI and PNG, with the geometry they came with."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.weak.volumes.formats import METAIMAGE, NIFTI, is_metaimage, is_nifti
+from ringfence.weak.volumes.formats import ENDINGS, is_metaimage, is_nifti, is_png, volume_name
 from ringfence.weak.volumes.grid import check_same_grid
 from ringfence.weak.volumes.metaimage import MetaGeometry, metaimage_steps, read_metaimage, write_metaimage
-from ringfence.weak.volumes.nifti import NiftiGeometry, nifti_steps, read_nifti, write_nifti
+from ringfence.weak.volumes.nifti import NiftiGeometry, nifti_steps, read_nifti, unplaced, write_nifti
 from ringfence.weak.volumes.places import Place
+from ringfence.weak.volumes.png import PngGeometry, png_steps, read_png, write_png
 
 UNKNOWN_SPACING: Final = (1.0, 1.0, 1.0)
 """The usual placeholder in a header for unknown spacing: no millimetres can be reported from it."""
@@ -34,7 +35,7 @@ class Volume:
     path: Path
     voxels: NDArray[Any]
     spacing: tuple[float, float, float]
-    geometry: MetaGeometry | NiftiGeometry
+    geometry: MetaGeometry | NiftiGeometry | PngGeometry
 
     @property
     def spacing_known(self) -> bool:
@@ -55,16 +56,19 @@ class Volume:
 
 
 def read_volume(path: Path | Place) -> Volume:
-    """Read a three-dimensional volume; a damaged or incomplete one is refused with what is wrong."""
-    return _three_axes(_read(path))
+    """Read a three-dimensional volume, such as a mask; a damaged or incomplete one is refused with what is wrong.
+
+    Of a PNG with a palette, voxels are the palette's numbers.
+    """
+    return _three_axes(_read(path, labels=True))
 
 
 def read_channels(paths: Sequence[Path | Place]) -> list[Volume]:
-    """Read the channels of one image, all of one shape: a file each, or a NIfTI whose fourth axis they are."""
+    """Read the channels of one image, all of one shape: a file each, a NIfTI's fourth axis, or a PNG's colours."""
     if not paths:
         raise ValueError("an image has at least one channel: no file was named")
     first, *others = (_read(path) for path in paths)
-    if not others and first.voxels.ndim == 4 and is_nifti(first.path):
+    if not others and first.voxels.ndim == 4 and not is_metaimage(first.path):
         return [replace(first, voxels=voxels) for voxels in first.voxels]
     for volume in (first, *others):
         check_same_grid(_three_axes(first), _three_axes(volume))
@@ -74,6 +78,15 @@ def read_channels(paths: Sequence[Path | Place]) -> list[Volume]:
 def header_sizes(path: Path | Place) -> tuple[int, ...]:
     """Width, height, depth, and other axes if there are, as the header says, without reading a voxel."""
     return _header(path)[0]
+
+
+def channel_count(path: Path | Place) -> int:
+    """How many channels a file holds, as its header says: a NIfTI's fourth axis, or a PNG's colours."""
+    place = _place(path)
+    if is_metaimage(place.path):  # has one, or is refused when it is read
+        return 1
+    sizes = header_sizes(place)
+    return sizes[3] if len(sizes) > 3 else 1
 
 
 def read_shape(path: Path | Place) -> tuple[int, int, int]:
@@ -93,17 +106,26 @@ def read_spacing(path: Path | Place) -> tuple[float, float, float] | None:
 
 def _header(path: Path | Place) -> tuple[tuple[int, ...], tuple[float, ...]]:
     place = _place(path)
+    if is_png(place.path):
+        return png_steps(place)
     return nifti_steps(place) if is_nifti(place.path) else metaimage_steps(place)
 
 
 def write_volume(path: Path, voxels: NDArray[Any], like: Volume) -> None:
-    """Write voxels ``[depth, height, width]`` with exactly the geometry of ``like``, in the format of ``path``."""
+    """Write voxels ``[depth, height, width]`` with exactly the geometry of ``like``, in the format of ``path``.
+
+    That is the format of ``like``; of a PNG, which holds no fractions, also NIfTI, without a place.
+    """
     if voxels.shape != like.voxels.shape:
         raise ValueError(f"{path}: voxels of shape {voxels.shape} do not fit the geometry of {like.path}")
     if is_metaimage(path) and isinstance(like.geometry, MetaGeometry):
         write_metaimage(path, voxels, like.geometry)
     elif is_nifti(path) and isinstance(like.geometry, NiftiGeometry):
         write_nifti(path, voxels, like.geometry)
+    elif is_png(path) and isinstance(like.geometry, PngGeometry):
+        write_png(path, voxels)
+    elif is_nifti(path) and isinstance(like.geometry, PngGeometry):
+        write_nifti(path, voxels, unplaced(like.affine))
     else:
         raise ValueError(f"{path}: what belongs to {like.path.name} is written in the same format")
 
@@ -111,15 +133,18 @@ def write_volume(path: Path, voxels: NDArray[Any], like: Volume) -> None:
 def _place(path: Path | Place) -> Place:
     """Where it is; what is not named as a volume is refused."""
     place = path if isinstance(path, Place) else Place(path)
-    if not is_metaimage(place.path) and not is_nifti(place.path):
-        raise ValueError(f"{path} is not a volume: its name should end in {', '.join((*METAIMAGE, *NIFTI))}")
+    if volume_name(place.path) is None:
+        raise ValueError(f"{path} is not a volume: its name should end in {', '.join(ENDINGS)}")
     return place
 
 
-def _read(path: Path | Place) -> Volume:
+def _read(path: Path | Place, labels: bool = False) -> Volume:
     place = _place(path)
     try:
-        volume = Volume(Path(str(place)), *(read_nifti if is_nifti(place.path) else read_metaimage)(place))
+        if is_png(place.path):
+            volume = Volume(Path(str(place)), *read_png(place, labels))
+        else:
+            volume = Volume(Path(str(place)), *(read_nifti if is_nifti(place.path) else read_metaimage)(place))
         _check_finite(volume)
     except MemoryError:
         raise ValueError(f"{place} needs more memory than there is") from None
@@ -136,6 +161,8 @@ def _check_finite(volume: Volume) -> None:
 
 
 def _three_axes(volume: Volume) -> Volume:
+    if volume.voxels.ndim == 4 and is_png(volume.path):
+        raise ValueError(f"{volume.path} is in colour, and grey is needed here: of a mask, its labels")
     if volume.voxels.ndim != 3:
         shape = list(volume.voxels.shape)
         single = "; save a single slice as one with a third axis of 1" if volume.voxels.ndim == 2 else ""
