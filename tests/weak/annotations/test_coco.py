@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,23 @@ def test_bad_annotations_are_told_together_and_not_without_end(tmp_path: Path, p
         ": the first 10 problems:\n  annotations[0]: there is no image_id and no category_id and"
     )
     assert refused(tmp_path, prepared, coco(images=[{}] * 5000)).count("\n") == 10
+
+
+def test_a_case_of_one_slice_is_named_as_it_is(tmp_path: Path) -> None:
+    """im_3 is no slice of im there; what is a slice of another case still is, and a mistake is told."""
+    prepared = a_set(("im", "im_3", "im_4"), ("prostate",))
+    flat = Case("im_3", "train", "im_3.npz", "", (1, 20, 30), None, False)
+    prepared = replace(prepared, cases=(prepared.cases[0], flat, prepared.cases[2]), left_out=("im_2",))
+    files = ("a/im_3.jpeg", "im_2.png", "im_1.png", "im_4_0.png")
+    content = coco(
+        images=[{"id": index, "file_name": name} for index, name in enumerate(files)],
+        annotations=[{"image_id": index, "category_id": 40, "bbox": [1, 2, 3, 4]} for index in range(4)],
+    )
+    notes = read_boxes(written(tmp_path, content), prepared)
+    # a case that was left out might have been im's slice 2, which is there
+    assert [(note.case, note.slice) for note in notes] == [("im_3", 0), ("im", 2), ("im", 1), ("im_4", 0)]
+    alone = replace(prepared, cases=(flat,))
+    content = coco(images=[{"id": 7, "file_name": "im_5.png"}])
+    assert refused(tmp_path, alone, content).startswith(
+        ": images[0]: case 'im_5' is not in sets/mine; did you mean 'im_3'?"
+    )

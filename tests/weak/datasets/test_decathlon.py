@@ -32,7 +32,7 @@ def test_decathlon(tmp_path: Path) -> None:
         ([{"image": "../x.nii.gz"}], r"'../x.nii.gz' in 'training' should be the name of a file in its own folder"),
         ([{"image": "/x.nii.gz"}], "in its own folder"),
         ([{"label": "x"}], "'image' is missing"),
-        (["x.png"], "'x.png' in 'training' is not a volume"),
+        (["x.jpg"], "'x.jpg' in 'training' is not a volume"),
         (2 * DECATHLON["training"], "lists p_0 more than once"),
     ],
 )

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import nibabel
+import numpy as np
 import pytest
 from downloads import case, decathlon, names, nnunet, touch
+from PIL import Image
 
 from ringfence.weak.datasets import LAYOUTS, find_folder
 from ringfence.weak.datasets.box_table import table_beside
@@ -169,7 +172,7 @@ def test_a_table_without_classes(tmp_path: Path, content: str, message: str) -> 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     table(tmp_path, "x")
-    with pytest.raises(FileNotFoundError, match="holds no image: .nii, .nii.gz, .mha and .mhd are read"):
+    with pytest.raises(FileNotFoundError, match="holds no image: .nii, .nii.gz, .mhd, .mha, .png are read"):
         find_folder(tmp_path)
     touch(tmp_path / "a.nii.gz")
     with pytest.raises(FileNotFoundError, match="fold 1: there is no splits_final.json"):
@@ -226,3 +229,29 @@ def test_names_and_numbers_are_not_mixed(tmp_path: Path) -> None:
         ValueError, match=r"boxes.csv: classes are 1, organ: call all of them by names, or all by num"
     ):
         find_folder(tmp_path)
+
+
+def test_how_many_channels_there_are_is_in_the_headers(tmp_path: Path) -> None:
+    """Nothing but headers is there; what cannot be read is said when its turn comes."""
+    table(tmp_path, "x")
+    for name, shape in (("a", (4, 3, 2, 2)), ("b", (5, 5, 5, 2)), ("c", (4, 3, 2))):
+        image = nibabel.Nifti1Image(np.zeros(shape, np.uint8), np.eye(4))
+        (tmp_path / f"{name}.nii").write_bytes(image.to_bytes()[:348])
+    touch(tmp_path / "d.nii")
+    source = find_folder(tmp_path)
+    assert (names(source), source.channels) == (["a", "b", "d"], ("channel 0", "channel 1"))
+    assert source.problems == {"c": f"{tmp_path / 'c.nii'} has 1 channel, and most images beside it have 2"}
+
+
+def test_coloured_pngs_by_their_headers(tmp_path: Path) -> None:
+    table(tmp_path, "x", case="a_0000")
+    for name in ("a_0000", "a_0001"):
+        file = tmp_path / f"{name}.png"
+        Image.new("RGB", (4, 3)).save(file)
+        file.write_bytes(file.read_bytes()[:33])
+    source = find_folder(tmp_path)
+    assert (names(source), source.channels) == (["a_0000", "a_0001"], ("red", "green", "blue"))
+    (tmp_path / "boxes.csv").unlink()
+    content = {"images": [{"id": 1, "file_name": "a_0001.png"}], "categories": [{"id": 1, "name": "x"}]}
+    (tmp_path / "boxes.json").write_text(json.dumps(content | {"annotations": [{"category_id": 1}]}))
+    assert names(find_folder(tmp_path)) == ["a_0000", "a_0001"]  # and not slice 1 of a

@@ -52,7 +52,7 @@ def test_nnunet_that_is_not_whole(tmp_path: Path) -> None:
         ({"labels": {"background": 0}}, "it names no class"),
         ({"labels": [0, 1]}, "cannot be used"),
         ({"channel_names": {"0": "T2", "2": "ADC"}}, "channel_names should be numbered 0, 1, ...; they are 0, 2"),
-        ({"file_ending": ".png"}, "file_ending '.png' is not read"),
+        ({"file_ending": ".jpg"}, "file_ending '.jpg' is not read"),
         ({"dataset": {}}, "lists its files under 'dataset'"),
     ],
 )

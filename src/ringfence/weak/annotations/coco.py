@@ -1,8 +1,11 @@
-"""COCO: images (one slice each, named after case and slice), categories (named as the classes), annotations."""
+"""COCO: images (one slice each), categories (named as the classes), annotations.
+
+An image is named after case and slice, or as a case of a single slice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +23,7 @@ from ringfence.weak.annotations.parsing import (
     number,
 )
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
-from ringfence.weak.tables.coco import case_and_slice, identity
+from ringfence.weak.tables.coco import case_and_slice, identity, stem
 from ringfence.weak.tables.problems import Problems
 
 PARTS: Final = ("images", "annotations", "categories")
@@ -59,15 +62,17 @@ def _images(entries: list[Any], prepared: PreparedSet, problems: Problems) -> di
     """Case and slice of each image, by its id; None of a case that the set was prepared without."""
     images: dict[str, tuple[Case, int] | None] = {}
     places: dict[tuple[str, int], int] = {}
+    names = {case.name.strip() for case in prepared.cases}
+    single = {case.name.strip(): case for case in prepared.cases if case.shape[0] == 1}
     for index, one in enumerate(entries):
         with problems.at(f"images[{index}]"):
             fields = _object(one)
             check_present(("id", "file_name"), fields)
-            found = case_and_slice(fields["file_name"])
-            if found and found[0] in prepared.left_out:
+            found = _place(fields["file_name"], prepared, names, single)
+            if found is None:
                 _add(images, fields["id"], None)
                 continue
-            case, place = _place(fields["file_name"], prepared)
+            case, place = found
             for name, length in (("height", case.shape[1]), ("width", case.shape[2])):
                 if not is_empty(fields.get(name)) and number(fields, name) != length:
                     raise ValueError(
@@ -120,8 +125,27 @@ def _annotation(
     return BoxAnnotation(case.name, place, label, (top, left), (bottom, right))
 
 
-def _place(file_name: Any, prepared: PreparedSet) -> tuple[Case, int]:
-    found = case_and_slice(file_name)
+def _place(
+    file_name: Any, prepared: PreparedSet, names: Container[str], single: Mapping[str, Case]
+) -> tuple[Case, int] | None:
+    """Case and slice of an image; None of a case that the set was prepared without.
+
+    Args:
+        file_name: of the image.
+        prepared: the set.
+        names: of its cases.
+        single: those of one slice, which may be called as they are.
+    """
+    itself, found = stem(file_name), case_and_slice(file_name)
+    if itself in single:
+        return single[itself], 0
+    if found and found[0] in prepared.left_out:
+        return None
+    if not found or found[0] not in names:
+        if itself in prepared.left_out:
+            return None
+        if len(single) == len(prepared.cases):
+            return case_named(itself, prepared), 0  # which says what is near
     if not found:
         raise ValueError(
             f"file_name {shown(file_name)} should say which slice it is: CASE_SLICE.png or CASE/SLICE.png, "

@@ -286,7 +286,8 @@ def _classes(mask: Volume, source: Source) -> NDArray[np.uint8]:
     if wrong:
         shown = ", ".join(f"{value:g}" for value in wrong[:SHOWN]) + (", ..." if len(wrong) > SHOWN else "")
         known = ", ".join(f"{label} {name}" for label, name in zip(source.labels, source.classes, strict=True))
-        raise ValueError(f"{mask.path} has unknown labels: {shown}; known are 0 background, {known}")
+        white = "; if white stands for a class, write its label instead" if wrong == [255] else ""
+        raise ValueError(f"{mask.path} has unknown labels: {shown}; known are 0 background, {known}{white}")
     classes: NDArray[np.uint8] = np.zeros(mask.voxels.shape, np.uint8)
     for number, label in enumerate(source.labels, start=1):
         classes[mask.voxels == label] = number

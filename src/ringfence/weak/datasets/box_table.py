@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,11 +10,12 @@ from typing import Any, Final
 from ringfence.documents import parse_json
 from ringfence.files import checksum_of
 from ringfence.hints import listed, shown
-from ringfence.weak.tables.coco import case_and_slice, identity, is_coco
+from ringfence.weak.tables.coco import case_and_slice, file_of, identity, is_coco, stem
 from ringfence.weak.tables.csv_table import csv_table
 from ringfence.weak.tables.json_table import json_table
 from ringfence.weak.tables.problems import Problems
 from ringfence.weak.tables.table import is_json, table_text
+from ringfence.weak.volumes.formats import is_png
 
 NAMES: Final = ("boxes.csv", "boxes.json")
 MOST: Final = 255
@@ -43,10 +44,14 @@ class BoxTable:
         """Of what it held."""
         return checksum_of(self.text.encode())
 
-    def cases(self) -> dict[str, str]:
-        """Where each case is first named."""
+    def cases(self, images: Mapping[str, Path]) -> dict[str, str]:
+        """Where each case is first named.
+
+        Args:
+            images: the files there are, by their names without endings: in COCO they may be called by these.
+        """
         found: dict[str, str] = {}
-        for where, name in self._cases():
+        for where, name in self._cases(images):
             found.setdefault(name, where)
         return found
 
@@ -90,7 +95,7 @@ class BoxTable:
                 )
         yield from table.rows
 
-    def _cases(self) -> Iterator[tuple[str, str]]:
+    def _cases(self, images: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
         content = self._coco
         if content is None:
             yield from (
@@ -99,11 +104,11 @@ class BoxTable:
                 if fields.get("case") is not None
             )
             return
-        images = content.get("images")
-        for number, one in enumerate(images if isinstance(images, list) else ()):
-            place = case_and_slice(one.get("file_name")) if isinstance(one, dict) else None
-            if place is not None:  # else it is told when it is read
-                yield f"images[{number}]", place[0]
+        slices = content.get("images")
+        for number, one in enumerate(slices if isinstance(slices, list) else ()):
+            name = _case(one.get("file_name"), images) if isinstance(one, dict) else None
+            if name is not None:  # else it is told when it is read
+                yield f"images[{number}]", name
 
     def _classes(self) -> Iterator[tuple[str, Any]]:
         content = self._coco
@@ -126,6 +131,17 @@ def table_beside(folder: Path) -> BoxTable | None:
     if len(found) > 1:
         raise ValueError(f"{folder} holds both {' and '.join(NAMES)}: remove one of them")
     return BoxTable(found[0], table_text(found[0], "boxes")) if found else None
+
+
+def _case(file_name: Any, images: Mapping[str, Path]) -> str | None:
+    """The case of an image in COCO: a PNG of this name, or what has such a slice, or a file with another ending."""
+    name, place = stem(file_name), case_and_slice(file_name)
+    there = images.get(name)
+    if there is not None and is_png(there) and there.name == file_of(file_name):
+        return name
+    if place is not None and (there is None or place[0] in images or f"{place[0]}_0000" in images):
+        return place[0]
+    return name if there is not None else None
 
 
 def _class(value: Any) -> str:

@@ -44,12 +44,13 @@ FOLDER: Final = Layout(
     name="folder",
     description="images and boxes.csv; or with dataset.json, nnU-Net v2 or Medical Segmentation Decathlon",
     find=find_folder,
-    help="""Prepare a folder with images (CASE.nii.gz; or for each channel CASE_0000.nii.gz, CASE_0001.nii.gz) and
-boxes.csv or boxes.json, perhaps with masks/CASE.nii.gz of some; or one with dataset.json, as nnU-Net v2
-(imagesTr/CASE_0000.nii.gz, labelsTr/CASE.nii.gz) or the Medical Segmentation Decathlon (what it lists under
-'training') have them. Any number of channels and classes; slices are those along the third axis. Cases without a
-mask are welcome, for training from boxes. boxes.csv or boxes.json is kept with the set, and trained on. The split
-is that of splits_final.json if it is there; else every fifth case with a mask, by name, is for validation.""",
+    help="""Prepare a folder with images (CASE.nii.gz or CASE.png; or for each channel CASE_0000.nii.gz,
+CASE_0001.nii.gz) and boxes.csv or boxes.json, perhaps with masks/CASE.nii.gz of some; or one with dataset.json, as
+nnU-Net v2 (imagesTr/CASE_0000.nii.gz, labelsTr/CASE.nii.gz) or the Medical Segmentation Decathlon (what it lists
+under 'training') have them. Any number of channels and classes; slices are those along the third axis. Cases
+without a mask are welcome, for training from boxes. boxes.csv or boxes.json is kept with the set, and trained on.
+The split is that of splits_final.json if it is there; else every fifth case with a mask, by name, is for
+validation.""",
     source="the folder that holds boxes.csv or dataset.json",
     options=(FOLD,),
 )

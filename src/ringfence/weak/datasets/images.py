@@ -1,14 +1,17 @@
 """Images and a table of boxes, without dataset.json: ``CASE.nii.gz`` and ``boxes.csv`` in a folder.
 
-Images may lie in ``images/``. Of several channels, each is a file: ``CASE_0000.nii.gz``, ``CASE_0001.nii.gz``. Some
-cases, or all, may have a mask: ``masks/CASE.nii.gz``. Classes are those that the table names.
+Images may lie in ``images/``. Of several channels, each is a file, ``CASE_0000.nii.gz``, ``CASE_0001.nii.gz``, or
+all are in one: a NIfTI with a fourth axis, a PNG in colour. Some cases, or all, may have a mask:
+``masks/CASE.nii.gz``. Classes are those that the table names.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -26,9 +29,11 @@ from ringfence.weak.datasets.source import (
     with_validation,
 )
 from ringfence.weak.tables.problems import Problems
-from ringfence.weak.volumes.formats import volume_name
+from ringfence.weak.volumes import channel_count
+from ringfence.weak.volumes.formats import ENDINGS, is_png, volume_name, volumes_among
 
 KIND: Final = "images"
+COLOURS: Final = ("red", "green", "blue")
 IMAGES: Final = "images"
 MASKS: Final = "masks"
 CHANNEL: Final = re.compile(r"(.+)_(\d{4})")
@@ -45,16 +50,20 @@ def find_images(path: Path, table: BoxTable, validation: Sequence[str] | None = 
     folder = path / IMAGES if (path / IMAGES).is_dir() else path
     images, masks = _volumes(folder), _volumes(path / MASKS)
     if not images:
-        raise FileNotFoundError(f"{folder} holds no image: .nii, .nii.gz, .mha and .mhd are read")
-    classes, named = table.classes(), table.cases()
-    by_case, channels = _channels(images, named)
+        raise FileNotFoundError(f"{folder} holds no image: {', '.join(ENDINGS)} are read")
+    classes, named = table.classes(), table.cases(images)
+    by_case, files_each = _channels(images, named)
+    held, channels = _held(by_case) if files_each == 1 else ({}, files_each)
     _check_cases(table, named, by_case.keys() | masks.keys())
     with inside(f"{table.path}: "):
         labels = _labels(classes, masks=path / MASKS if masks else None)
     cases, problems = [], {}
     for name, files in sorted(by_case.items()):
-        if len(files) != channels:
-            problems[name] = f"it has {len(files)} of {channels} channels in {folder}"
+        if len(files) != files_each:
+            problems[name] = f"it has {len(files)} of {files_each} channels in {folder}"
+            continue
+        if held.get(name, channels) != channels:
+            problems[name] = f"{files[0]} has {_counted(held[name])}, and most images beside it have {channels}"
             continue
         mask = SourceVolume(masks[name]) if name in masks else None
         cases.append(SourceCase(name, tuple(SourceVolume(one) for one in files), mask))
@@ -62,7 +71,7 @@ def find_images(path: Path, table: BoxTable, validation: Sequence[str] | None = 
     source = Source(
         kind=KIND,
         name=os.path.basename(os.path.realpath(path)),
-        channels=("image",) if channels == 1 else tuple(f"channel {one}" for one in range(channels)),
+        channels=_channel_names(channels, colours=files_each == 1 and all(map(is_png, images.values()))),
         classes=classes,
         labels=labels,
         cases=tuple(cases),
@@ -79,10 +88,8 @@ def find_images(path: Path, table: BoxTable, validation: Sequence[str] | None = 
 def _volumes(folder: Path) -> dict[str, Path]:
     """The volumes of a folder by name, links that lead nowhere among them; two of the same name are refused."""
     found: dict[str, Path] = {}
-    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-        name = volume_name(file)
-        if name is None or file.name.startswith(".") or file.is_dir():
-            continue
+    files = sorted(file for file in folder.iterdir() if not file.is_dir()) if folder.is_dir() else []
+    for name, file in volumes_among(files):
         if name in found:
             raise ValueError(f"{folder} holds both {found[name].name} and {file.name}: remove one of them")
         found[name] = file
@@ -109,6 +116,25 @@ def _channels(images: Mapping[str, Path], named: Collection[str]) -> tuple[dict[
             f"{next(iter(images.values())).parent}: channels should be numbered 0000, 0001, ...; they are {known}"
         )
     return {name: [files[one] for one in sorted(files)] for name, files in by_case.items()}, len(numbers)
+
+
+def _held(by_case: Mapping[str, Sequence[Path]]) -> tuple[dict[str, int], int]:
+    """How many channels each case's only file holds, if its header can be read; and how many most do."""
+    held: dict[str, int] = {}
+    for name, (file,) in sorted(by_case.items()):
+        with suppress(ValueError, OSError):  # which reading it will say
+            held[name] = channel_count(file)
+    return held, Counter(held.values()).most_common(1)[0][0] if held else 1
+
+
+def _counted(channels: int) -> str:
+    return f"{channels} channel{'s' * (channels != 1)}"
+
+
+def _channel_names(count: int, colours: bool) -> tuple[str, ...]:
+    if colours and count == len(COLOURS):
+        return COLOURS
+    return ("image",) if count == 1 else tuple(f"channel {one}" for one in range(count))
 
 
 def _names_one(known: Collection[str], named: Iterable[str]) -> bool:

@@ -1,6 +1,7 @@
 """nnU-Net v2's raw layout: ``imagesTr/CASE_0000.nii.gz`` a channel, ``labelsTr/CASE.nii.gz``, ``dataset.json``.
 
-Cases without a file in labelsTr have no mask: they can be trained on from boxes.
+A PNG in colour is all channels of its case: ``CASE_0000.png`` alone. Cases without a file in labelsTr have no mask:
+they can be trained on from boxes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ringfence.hints import listed, shown
 from ringfence.weak.datasets.dataset_json import FOLD, find_by_dataset_json, name_of, names_by, needed, numbered
 from ringfence.weak.datasets.layout import Layout
 from ringfence.weak.datasets.source import Source, SourceCase, SourceVolume, check_classes
-from ringfence.weak.volumes.formats import METAIMAGE, NIFTI
+from ringfence.weak.volumes.formats import ENDINGS, PNG
 
 
 def find_nnunet(path: Path, validation: Sequence[str] | None = None, fold: int | None = None) -> Source:
@@ -34,8 +35,8 @@ def nnunet_cases(path: Path, facts: Mapping[str, Any]) -> Source:
         raise ValueError("it lists its files under 'dataset'; only imagesTr and labelsTr are read")
     asked = needed(facts, "file_ending")
     ending = asked.lower() if isinstance(asked, str) else ""
-    if ending not in (*METAIMAGE, *NIFTI):
-        raise ValueError(f"file_ending {shown(asked)} is not read; {', '.join((*NIFTI, *METAIMAGE))} are")
+    if ending not in ENDINGS:
+        raise ValueError(f"file_ending {shown(asked)} is not read; {', '.join(ENDINGS)} are")
     channels = _channels(names_by(facts, "channel_names"))
     labels = _labels(names_by(facts, "labels"))
     images = _images(path / "imagesTr", ending)
@@ -43,7 +44,7 @@ def nnunet_cases(path: Path, facts: Mapping[str, Any]) -> Source:
     cases: list[SourceCase] = []
     problems: dict[str, str] = {}
     for name, found in sorted(images.items()):
-        if sorted(found) == list(range(len(channels))):
+        if sorted(found) == list(range(len(channels))) or (ending in PNG and list(found) == [0]):
             mask = SourceVolume(masks[name]) if name in masks else None
             cases.append(SourceCase(name, tuple(SourceVolume(found[one]) for one in sorted(found)), mask))
         else:
@@ -111,10 +112,10 @@ NNUNET: Final = Layout(
     name="nnunet",
     description="nnU-Net v2's raw layout: imagesTr/CASE_0000.nii.gz, labelsTr/CASE.nii.gz, dataset.json",
     find=find_nnunet,
-    help="""Prepare a folder in nnU-Net v2's raw layout, with any number of channels and classes; NIfTI or
-MetaImage. Slices are those along the third axis. Cases without a file in labelsTr are welcome, for training from
-boxes. The split is that of splits_final.json if it is there; else every fifth of the cases with a mask, by name, is
-for validation.""",
+    help="""Prepare a folder in nnU-Net v2's raw layout, with any number of channels and classes; NIfTI,
+MetaImage or PNG (one in colour has three channels). Slices are those along the third axis. Cases without a file in
+labelsTr are welcome, for training from boxes. The split is that of splits_final.json if it is there; else every
+fifth of the cases with a mask, by name, is for validation.""",
     source="the folder that holds dataset.json",
     options=(FOLD,),
 )

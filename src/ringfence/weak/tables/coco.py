@@ -21,6 +21,17 @@ def identity(value: Any) -> str:
     return str(value)
 
 
+def file_of(file_name: Any) -> str:
+    """An image's file, without the folders before it."""
+    return str(file_name).strip().replace("\\", "/").rpartition("/")[2]
+
+
+def stem(file_name: Any) -> str:
+    """An image's file without its ending: its case, if that is a single slice."""
+    file = file_of(file_name)
+    return file.rpartition(".")[0] or file
+
+
 def case_and_slice(file_name: Any) -> tuple[str, int] | None:
     """The names of an image's case and slice; None if it does not say."""
     match = NAME.fullmatch(str(file_name).strip().replace("\\", "/"))
