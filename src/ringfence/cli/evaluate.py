@@ -31,7 +31,7 @@ EPILOG = """examples:
   ringfence evaluate masks/ labelsTr/ --classes 2
   ringfence evaluate masks/Case13.mhd promise12/Case13_segmentation.mhd
 
-Files are matched by case: CASE.nii.gz or CASE.mhd with CASE.nii.gz, CASE.mhd or CASE_segmentation.mhd.
+Files are matched by case: CASE.nii.gz, CASE.mhd or CASE.png with one of these or CASE_segmentation.mhd.
 A case that is in one folder only, cannot be read or has another shape is named at the end, and the
 exit status is 2. Two empty masks have Dice 1; where only one is empty HD95 is inf, and not in the mean.
 Under torchrun or srun each process takes its part of the cases; the scores are the same."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.cli import Interrupted
 from ringfence.extras import require
+from ringfence.weak.volumes.formats import ENDINGS
 
 if TYPE_CHECKING:
     from ringfence.weak.inference.export import Failure, Prediction
@@ -23,7 +24,8 @@ EPILOG = """examples:
   ringfence predict model.safetensors imagesTs/ masks/ --no-flips --device cuda
 
 Several channels are files CASE_0000.nii.gz, CASE_0001.nii.gz, ... (as nnU-Net has them), or
-the fourth axis of a NIfTI. Files that end in _segmentation are somebody's masks, and left alone.
+the fourth axis of a NIfTI, or the colours of a PNG. Files that end in _segmentation are
+somebody's masks, and left alone, and so are PNGs beside other volumes.
 An image that cannot be used is passed over and named at the end, and the exit status is 2.
 After Ctrl-C, or once such an image is repaired, the same command does only what is missing.
 Under torchrun or srun each process takes its part of the cases. Masks are the same in any way.
@@ -112,9 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="CHECKPOINT",
         help="a model.safetensors (or older model.pt) that `ringfence train` wrote",
     )
-    parser.add_argument(
-        "images", metavar="IMAGES", help="a volume (.nii.gz, .nii, .mhd, .mha), or a folder of them"
-    )
+    parser.add_argument("images", metavar="IMAGES", help=f"a volume ({', '.join(ENDINGS)}), or a folder of them")
     parser.add_argument(
         "out", metavar="OUT", help="a new or empty folder for the masks, or one where this was begun"
     )

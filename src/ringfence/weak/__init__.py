@@ -7,7 +7,7 @@
 The rooms, each of which imports only those before it:
 
 - ranks         several processes: who takes part, how they meet, who does which case
-- volumes       medical files in and out, with their geometry
+- volumes       images and masks in and out, with their geometry
 - tables        CSV and JSON that users write, as rows of names and values
 - datasets      layouts as downloaded (PROMISE12, nnU-Net, Decathlon, images and boxes): one a file
 - prepared      the set to train on: its format and its preprocessing

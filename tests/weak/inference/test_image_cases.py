@@ -10,6 +10,7 @@ from typing import Any
 import nibabel
 import numpy as np
 import pytest
+from PIL import Image
 
 from ringfence.weak.inference.image_cases import ImageCase, channels_fault, find_cases
 
@@ -31,3 +32,19 @@ def test_what_is_no_file_is_one_case(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="pipe is not a volume"):
         find_cases(tmp_path / "pipe")
+
+
+def test_numbered_pictures_are_channels_only_if_the_model_takes_as_many(tmp_path: Path) -> None:
+    for name in ("a_0000", "a_0001", "b_0000"):
+        Image.fromarray(np.zeros((2, 2), np.uint8)).save(tmp_path / f"{name}.png")
+    for name in ("c_0000", "c_0001"):
+        Image.fromarray(np.zeros((2, 2, 3), np.uint8)).save(tmp_path / f"{name}.png")
+    apart = ["a_0000", "a_0001", "b", "c_0000", "c_0001"]
+    assert [case.name for case in find_cases(tmp_path)] == ["a", "b", "c"]
+    assert [case.name for case in find_cases(tmp_path, 1)] == apart
+    assert [case.name for case in find_cases(tmp_path, 3)] == apart
+    assert [case.name for case in find_cases(tmp_path, 2)] == ["a", "b", "c"]
+    first, alone = tmp_path / "a_0000.png", tmp_path / "b_0000.png"
+    assert find_cases(first, 1) == [ImageCase("a_0000", (first,))]
+    assert find_cases(first, 2) == [ImageCase("a", (first, tmp_path / "a_0001.png"))]
+    assert find_cases(alone, 1) == [ImageCase("b", (alone,))]

@@ -247,7 +247,7 @@ def test_what_is_a_case(tmp_path: Path) -> None:
     }
     with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
         find_cases(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"x.txt is not a volume: it should end in .mhd"):
+    with pytest.raises(ValueError, match=r"x.txt is not a volume: its name should end in .nii"):
         find_cases(tmp_path / "x.txt")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="empty holds no volumes"):

@@ -29,7 +29,7 @@ from ringfence.weak.evaluation.scores import (
     summarise,
 )
 from ringfence.weak.ranks.cases import Crew
-from ringfence.weak.volumes import Volume, check_same_grid, read_volume, volume_name
+from ringfence.weak.volumes import ENDINGS, Volume, check_same_grid, read_volume, volume_name, volumes_among
 
 TRUE: Final = "_segmentation"
 MOST_LABELS: Final = 200
@@ -153,7 +153,8 @@ def compared(
 def match_masks(predicted: Path, truth: Path, truth_is: str = "truth") -> tuple[list[Pair], list[Unscored]]:
     """Pairs of two files, or of the files of the same case in two folders; and the cases that are in one only.
 
-    In a folder that has ``CASE_segmentation`` files, those are the masks; ``*_probability`` never are.
+    In a folder that has ``CASE_segmentation`` files, those are the masks; ``*_probability`` never are, nor PNGs
+    that are pictures: ``*_overlay.png``, and those beside NIfTI or MetaImage.
 
     Args:
         predicted: a mask, or a folder of them.
@@ -246,21 +247,17 @@ def _labels(volume: Volume) -> NDArray[np.uint8]:
 def _case(file: Path) -> str:
     name = volume_name(file)
     if name is None:
-        raise ValueError(f"{file} is not a volume: it should end in .mhd, .mha, .nii or .nii.gz")
+        raise ValueError(f"{file} is not a volume: its name should end in {', '.join(ENDINGS)}")
     return name[: -len(TRUE)] if name.lower().endswith(TRUE) else name
 
 
 def _masks(folder: Path) -> dict[str, list[Path]]:
     """A folder's masks by case."""
-    files = [
-        (name, file)
-        for file in sorted(folder.iterdir())
-        if (name := volume_name(file)) is not None
-        and not name.startswith(".")
-        and not name.endswith("_probability")
-    ]
+    files = volumes_among(
+        file for file in sorted(folder.iterdir()) if not (volume_name(file) or "").endswith("_probability")
+    )
     if not files:
-        raise FileNotFoundError(f"{folder} holds no volumes (.mhd, .mha, .nii, .nii.gz)")
+        raise FileNotFoundError(f"{folder} holds no volumes ({', '.join(ENDINGS)})")
     named = [(name, file) for name, file in files if name.lower().endswith(TRUE)]
     masks: dict[str, list[Path]] = {}
     for _, file in named or files:

@@ -28,7 +28,16 @@ from ringfence.weak.inference.overlays import overlay_sheet
 from ringfence.weak.inference.predictor import Predictor, Segmented, segment
 from ringfence.weak.prepared.preprocessing import normalised
 from ringfence.weak.ranks.cases import Crew
-from ringfence.weak.volumes import Volume, largest_parts, read_channels, upright, write_volume
+from ringfence.weak.volumes import (
+    NIFTI,
+    OVERLAY,
+    Volume,
+    is_png,
+    largest_parts,
+    read_channels,
+    upright,
+    write_volume,
+)
 
 __all__ = ["Failure", "Output", "Prediction", "Predictions", "predict", "predict_cases"]
 
@@ -115,7 +124,9 @@ def _write(
     """Write a case's files beside, then move them: a mask's header last, since it names its data."""
     mask = largest_parts(found.mask) if out.largest else found.mask
     final = out.mask_of(case)
-    ending = final.name[len(case.name) :]
+    # a PNG holds no fractions, and its picture may not be called as its mask
+    shares = NIFTI[-1] if is_png(final) else final.name[len(case.name) :]
+    picture = f"{case.name}{OVERLAY if is_png(final) else ''}.png"
     counts = np.bincount(mask.ravel(), minlength=1 + len(card.classes))[1:]
     voxels = {name: int(count) for name, count in zip(card.classes, counts, strict=True)}
     spacing = volume.spacing if volume.spacing_known else None
@@ -126,10 +137,10 @@ def _write(
             write_volume(part / final.name, np.array([0, *card.labels], dtype=np.uint8)[mask], volume)
             if found.probabilities is not None:
                 for name, share in zip(_file_names(card.classes), found.probabilities, strict=True):
-                    write_volume(part / f"{case.name}_{name}_probability{ending}", share, volume)
+                    write_volume(part / f"{case.name}_{name}_probability{shares}", share, volume)
             out.tell(part, made)
             if out.overlays:
-                _draw(part / f"{case.name}.png", made, volume, grey, mask, found.doubts)
+                _draw(part / picture, made, volume, grey, mask, found.doubts)
             move_all(
                 sorted(part.iterdir(), key=lambda one: (one.name == final.name, one.suffix == ".mhd")), out.folder
             )
@@ -186,7 +197,7 @@ def predict(
 
     Args:
         model: of ``load_model``, or its file.
-        images: a volume (.nii.gz, .nii, .mhd, .mha), or a folder of them.
+        images: a volume (.nii.gz, .nii, .mhd, .mha, .png), or a folder of them.
         out: a new or empty folder for the masks, or one where this was begun.
         probabilities: write those of each class, too.
         overlays: draw a picture of each case, too.
@@ -196,7 +207,7 @@ def predict(
             process reads the model's file. Masks are the same.
     """
     model = model if isinstance(model, Model) else load_model(model)
-    cases = find_cases(Path(images))
+    cases = find_cases(Path(images), len(model.card.channels))
     check_channels(cases, model.card)
     output = Output(Path(out), probabilities, overlays, largest)
     options = {

@@ -1,4 +1,4 @@
-"""A case's images: one file, one for each channel (named as nnU-Net does), or a NIfTI of four axes."""
+"""A case's images: one file, one for each channel (as nnU-Net has it), a NIfTI of four axes, or a PNG in colour."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ringfence.weak.inference.model_file import ModelCard
-from ringfence.weak.volumes import header_sizes, is_nifti, volume_name
+from ringfence.weak.volumes import ENDINGS, channel_count, is_png, volume_name, volumes_among
 
 _CHANNEL: Final = re.compile(r"(.+)_(\d{4})")
 
@@ -22,39 +22,41 @@ class ImageCase:
     files: tuple[Path, ...]
 
 
-def find_cases(images: Path) -> list[ImageCase]:
+def find_cases(images: Path, channels: int | None = None) -> list[ImageCase]:
     """The cases of a volume file or of a folder of them, by name.
 
     ``CASE_0000``, ``CASE_0001``, ... are the channels of ``CASE``, as nnU-Net has it; without a ``_0000`` such
-    numbers are part of the name. ``*_segmentation`` are somebody's masks.
+    numbers are part of the name. ``*_segmentation`` are somebody's masks; PNGs beside other volumes are pictures.
+
+    Args:
+        images: the file, or the folder.
+        channels: how many the model takes. Numbered PNGs are images of their own if each holds as many,
+            or if there are not as many.
     """
     if not images.exists():
         raise FileNotFoundError(f"{images} does not exist")
     if not images.is_dir():
         name = volume_name(images)
         if name is None:
-            raise ValueError(f"{images} is not a volume: it should end in .mhd, .mha, .nii or .nii.gz")
+            raise ValueError(f"{images} is not a volume: its name should end in {', '.join(ENDINGS)}")
         match = _CHANNEL.fullmatch(name)
         if match is None or match[2] != "0000":
             return [ImageCase(name, (images,))]
-        beside = {case.name: case for case in find_cases(images.parent)}
-        return [beside.get(match[1], ImageCase(name, (images,)))]
+        beside = (case for case in find_cases(images.parent, channels) if images in case.files)
+        return [next(beside, ImageCase(name, (images,)))]
     named = sorted(
-        (name, file)
-        for file in images.iterdir()
-        if (name := volume_name(file)) is not None
-        and not name.startswith(".")
-        and not name.lower().endswith("_segmentation")
+        (name, file) for name, file in volumes_among(images.iterdir()) if not name.lower().endswith("_segmentation")
     )
     if not named:
-        raise FileNotFoundError(f"{images} holds no volumes (.mhd, .mha, .nii, .nii.gz)")
+        raise FileNotFoundError(f"{images} holds no volumes ({', '.join(ENDINGS)})")
     several = {name[: -len("_0000")] for name, _ in named if name.endswith("_0000")}
     cases: dict[str, list[Path]] = {}
     for name, file in named:
         match = _CHANNEL.fullmatch(name)
         case = match[1] if match is not None and match[1] in several else name
         cases.setdefault(case, []).append(file)
-    return [ImageCase(name, tuple(files)) for name, files in sorted(cases.items())]
+    found = [ImageCase(name, tuple(files)) for name, files in sorted(cases.items())]
+    return [one for case in found for one in _apart(case, channels)]
 
 
 def check_channels(cases: Iterable[ImageCase], card: ModelCard) -> None:
@@ -69,7 +71,7 @@ def channels_fault(case: ImageCase, card: ModelCard) -> str | None:
     """What is wrong with a case's files, if they are not the channels of the model."""
     wanted, names = len(card.channels), [volume_name(file) for file in case.files]
     one_each = [f"{case.name}_{number:04d}" for number in range(len(names))]
-    count = _fourth_axis(case.files[0]) if len(names) == 1 else len(names)
+    count = _in_header(case.files[0]) if len(names) == 1 else len(names)
     if count is None or (count == wanted and names in (one_each, [case.name])):
         return None
     takes = f"the model takes {wanted} channel{'s' * (wanted > 1)} ({', '.join(card.channels)})"
@@ -77,12 +79,19 @@ def channels_fault(case: ImageCase, card: ModelCard) -> str | None:
     return f"{takes}, and {case.name} has {count}: {', '.join(file.name for file in case.files)}{should}"
 
 
-def _fourth_axis(file: Path) -> int | None:
-    """How many volumes a NIfTI holds, by its header; None if that cannot be read: reading it will say why."""
-    if not is_nifti(file):
-        return 1
+def _apart(case: ImageCase, channels: int | None) -> list[ImageCase]:
+    """The case; or each of its files, if they are PNGs and not its channels: pictures are numbered, too."""
+    if len(case.files) == 1 or not all(map(is_png, case.files)):
+        return [case]
+    as_channels = len(case.files) == channels and not any(_in_header(file) == channels for file in case.files)
+    if channels is None or as_channels:
+        return [case]
+    return [ImageCase(volume_name(file) or "", (file,)) for file in case.files]
+
+
+def _in_header(file: Path) -> int | None:
+    """How many channels a file holds, by its header; None if that cannot be read: reading it will say why."""
     try:
-        sizes = header_sizes(file)
+        return channel_count(file)
     except (ValueError, OSError):
         return None
-    return sizes[3] if len(sizes) > 3 else 1
