@@ -13,7 +13,7 @@ from scipy import ndimage
 
 from ringfence.weak.appearance.delineation import LITTLE, SMOOTHED, filled, inner_pixels, local_mean, smoothed
 from ringfence.weak.appearance.labels import looked_labels
-from ringfence.weak.appearance.looks import looks, mean_of
+from ringfence.weak.appearance.looks import looks, mean_over_neighbours
 
 UNSURE = 255
 Image = NDArray[np.uint8]
@@ -280,7 +280,7 @@ def test_what_an_object_fills_is_what_it_fills() -> None:
     mask = crescent()
     (top, bottom), (left, right) = box_of(mask)
     image, box = drawn(mask), box_of(mask)[None, None]
-    smooth = mean_of(image, np.ones((64, 64), bool))
+    smooth = mean_over_neighbours(image, np.ones((64, 64), bool))
     tight = np.ones((1, 1), bool)
     (look,) = looks(image, box, tight)
     assert filled(image, smooth, look) == pytest.approx(mask[top:bottom, left:right].mean(), abs=0.03)
@@ -291,7 +291,7 @@ def test_what_an_object_fills_is_what_it_fills() -> None:
     assert filled(image, smooth, some) is None
     faint = drawn(mask, 4.0)
     (unseen,) = looks(faint, box, tight)
-    assert filled(faint, mean_of(faint, np.ones((64, 64), bool)), unseen) is None
+    assert filled(faint, mean_over_neighbours(faint, np.ones((64, 64), bool)), unseen) is None
 
 
 def test_inner_pixels_are_those_with_no_other_beside_them() -> None:

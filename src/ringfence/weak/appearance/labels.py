@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.weak.appearance.delineation import delineated
-from ringfence.weak.appearance.looks import looks, mean_of
+from ringfence.weak.appearance.looks import looks, mean_over_neighbours
 from ringfence.weak.appearance.telling import Pixels
 
 SURE: Final = 0.9
@@ -41,7 +41,7 @@ def looked_labels(
     held, told = (np.zeros(image.shape[1:], np.int64) for _ in range(2))
     for (top, bottom), (left, right) in boxes.reshape(-1, 2, 2):
         held[top:bottom, left:right] += 1
-    smooth = mean_of(image, np.ones(image.shape[1:], dtype=bool) if known is None else known)
+    smooth = mean_over_neighbours(image, np.ones(image.shape[1:], dtype=bool) if known is None else known)
     for look in looks(image, boxes, tight, known=known):
         likely = delineated(image, smooth, look)
         if likely is not None:

@@ -75,7 +75,7 @@ def looks(
             all of them.
     """
     known = np.ones(image.shape[1:], dtype=bool) if known is None else known
-    smooth = mean_of(image, known)
+    smooth = mean_over_neighbours(image, known)
     number_of, every = _there(boxes)
     for number, box in zip(number_of, every, strict=True):
         whole = tight[number][(boxes[number] == box).all(axis=(1, 2))].any()
@@ -96,7 +96,7 @@ def looks(
             yield Look(int(number), box, rows, columns, ring, inside, field, fill, likely, mean, spread)
 
 
-def mean_of(image: NDArray[np.uint8], known: Pixels) -> Numbers:
+def mean_over_neighbours(image: NDArray[np.uint8], known: Pixels) -> Numbers:
     """Over 3×3 pixels, of those that are known."""
     both = torch.from_numpy(np.concatenate([image * known, known[None]])).double()
     *values, share = blurred(both[None], 2)[0].numpy()

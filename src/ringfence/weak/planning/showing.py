@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ringfence.weak.annotations import BoxAnnotation
 from ringfence.weak.annotations.grid import exact_boxes
 from ringfence.weak.appearance.delineation import filled
-from ringfence.weak.appearance.looks import Look, looks, mean_of
+from ringfence.weak.appearance.looks import Look, looks, mean_over_neighbours
 from ringfence.weak.appearance.overlap import in_any
 from ringfence.weak.planning.looseness import DEPTHS, looseness, profile
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
@@ -78,7 +78,7 @@ def _fill(image: NDArray[np.uint8], look: Look, known: NDArray[np.bool_]) -> flo
     """What an object that shows fills of its box: of a small box by a closer look, if that tells it apart, too."""
     if look.fill is None or (look.box[:, 1] - look.box[:, 0]).min() >= CLOSE:
         return look.fill
-    return filled(image, mean_of(image, known), look) or look.fill
+    return filled(image, mean_over_neighbours(image, known), look) or look.fill
 
 
 def _some(every: Sequence[Any], most: int) -> Sequence[Any]:
