@@ -172,11 +172,11 @@ KINDS: Final = {
         rough=(1.3, 3.0),
     ),
     "slivers": Kind(
-        "two classes, 12 to 14 and 18 to 23 pixels long and a third as wide, at any angle, two channels",
+        "two classes, 16 to 20 and 24 to 30 pixels long and a third as wide, at any angle, two channels",
         (16, 96, 96),
-        (4, 1, 1),
-        ((12, 14), (18, 23)),
-        ((-2.4, 3.4), (-2.9, 2.9)),
+        (3, 1, 1),
+        ((16, 20), (24, 30)),
+        ((-2.4, 3.0), (2.8, 1.5)),
         aspect=3.0,
     ),
 }
