@@ -13,7 +13,7 @@ from scipy import ndimage
 
 from ringfence.weak.appearance.delineation import LITTLE, SMOOTHED, filled, inner_pixels, local_mean, smoothed
 from ringfence.weak.appearance.labels import looked_labels
-from ringfence.weak.appearance.looks import looks, mean_over_neighbours
+from ringfence.weak.appearance.looks import looks
 
 UNSURE = 255
 Image = NDArray[np.uint8]
@@ -193,7 +193,7 @@ def test_what_is_thin_and_blurred_is_not_made_thicker(contrast: float, thick: fl
 
 
 def test_things_around_a_box_that_look_like_its_object_do_not_hide_it() -> None:
-    """Discs as bright: they count little in what surroundings are like."""
+    """Discs as bright, which are part of what surroundings are like."""
     mask, others = crescent(), np.zeros((64, 64), bool)
     rows, columns = np.mgrid[:64, :64]
     for row, column in ((6, 12), (6, 40), (58, 14), (58, 42), (32, 59)):
@@ -276,22 +276,72 @@ def test_a_local_mean_is_what_a_kernel_weighs() -> None:
 
 
 def test_what_an_object_fills_is_what_it_fills() -> None:
-    """As in the image it was drawn with; of some of the lines, and of what does not show, nothing is said."""
-    mask = crescent()
+    """As in the image it was drawn with, however wide its box; of what does not show, nothing is said."""
+    mask, tight = crescent(), np.ones((1, 1), bool)
     (top, bottom), (left, right) = box_of(mask)
-    image, box = drawn(mask), box_of(mask)[None, None]
-    smooth = mean_over_neighbours(image, np.ones((64, 64), bool))
-    tight = np.ones((1, 1), bool)
-    (look,) = looks(image, box, tight)
-    assert filled(image, smooth, look) == pytest.approx(mask[top:bottom, left:right].mean(), abs=0.03)
-    (wide,) = looks(image, np.add(box, [[-2, 2], [-2, 2]]), tight)
-    assert filled(image, smooth, wide) == pytest.approx(mask[top:bottom, left:right].mean(), abs=0.03)
-    (some,) = looks(image, box, tight, lines=12)
-    assert some.fill is not None
-    assert filled(image, smooth, some) is None
-    faint = drawn(mask, 4.0)
+    image, faint, box = drawn(mask), drawn(mask, 4.0), box_of(mask)[None, None]
+    for boxes in (box, np.add(box, [[-2, 2], [-2, 2]])):
+        (look,) = looks(image, boxes, tight)
+        assert filled(image, look) == pytest.approx(mask[top:bottom, left:right].mean(), abs=0.03)
     (unseen,) = looks(faint, box, tight)
-    assert filled(faint, mean_over_neighbours(faint, np.ones((64, 64), bool)), unseen) is None
+    assert filled(faint, unseen) is None
+    (some,) = looks(image, box, tight, lines=12)
+    with pytest.raises(ValueError, match="all of its lines"):
+        filled(image, some)
+
+
+def test_something_small_in_a_box_is_not_its_object() -> None:
+    """A spot that too few of the lines across the box meet."""
+    rows, columns = np.mgrid[:64, :64]
+    spot = np.hypot(rows - 30, columns - 34) < 5
+    box = np.array([[16, 48], [16, 48]])
+    labels = labels_of(drawn(spot), box)
+    np.testing.assert_array_equal(labels == UNSURE, np.pad(np.ones((32, 32), bool), 16))
+    assert not (labels == 1).any()
+
+
+def test_what_two_boxes_share_is_unsure() -> None:
+    """Of two classes that both show: in each box, the other one's pixels are not looked at."""
+    first, second = np.zeros((64, 64), bool), np.zeros((64, 64), bool)
+    for number in range(20):
+        first[12 + number, 8 + number : 13 + number] = second[28 + number, 42 - number : 47 - number] = True
+    boxes = box_of(first), box_of(second)
+    image = (drawn(first).astype(int) - 50 * second).clip(0, 255).astype(np.uint8)
+    labels, shared = labels_of(image, *boxes), np.zeros((64, 64), np.int64)
+    for (top, bottom), (left, right) in boxes:
+        shared[top:bottom, left:right] += 1
+    assert (shared == 2).sum() > 20
+    assert (labels[shared == 2] == UNSURE).all()
+    assert (labels[shared == 1] == 0).mean() > 0.5
+    assert (labels == 1).any()
+    assert (labels == 2).any()
+
+
+@pytest.mark.parametrize("beyond", [2, 4, 9])
+def test_a_box_that_reaches_beyond_an_image_has_no_lines_there(beyond: int) -> None:
+    """A loose box of an object at the border of an image, around which there are zeros."""
+    mask = np.roll(crescent(), -12, axis=0)
+    image = np.pad(drawn(mask), ((0, 0), (16, 16), (16, 16)))
+    known = np.pad(np.ones((64, 64), bool), 16)
+    box = box_of(np.pad(mask, 16))
+    box[0, 0] = 16 - beyond
+    labels = looked_labels(image, box[None, None], np.ones((1, 1), bool), UNSURE, known)
+    assert dice(labels, np.pad(mask, 16)) > 0.97
+    (top, bottom), (left, right) = box
+    inside = known[top:bottom, left:right]
+    assert (labels[top:bottom, left:right][inside] != UNSURE).mean() > 0.95
+
+
+@pytest.mark.parametrize("width", [12.5, 20.0, 31.0])
+def test_a_wide_local_mean_is_nearly_that_of_each_pixel(width: float) -> None:
+    """Of blocks of pixels, whose kernel is at least six of them wide."""
+    random = np.random.default_rng(4)
+    values, weights = random.normal(100.0, 10.0, (2, 101, 133)), random.random((101, 133))
+    held = ndimage.gaussian_filter(weights, width, mode="constant") + LITTLE
+    expected = [ndimage.gaussian_filter(weights * one, width, mode="constant") / held for one in values]
+    found, middle = local_mean(values, weights, width), (..., slice(12, -12), slice(12, -12))
+    np.testing.assert_allclose(found[middle], np.stack(expected)[middle], rtol=0.01)
+    np.testing.assert_allclose(found, expected, rtol=0.03)  # in corners, half a block is as far as it goes
 
 
 def test_inner_pixels_are_those_with_no_other_beside_them() -> None:

@@ -170,15 +170,15 @@ def test_objects_that_show_are_counted(tmp_path: Path) -> None:
     assert all(one.hidden and not one.shows for one in hidden.classes)
 
 
-@pytest.mark.parametrize(("length", "thick"), [(17, 5), (21, 6)])
+@pytest.mark.parametrize(("length", "thick"), [(17, 5), (21, 6), (110, 7)])
 def test_small_thin_objects_are_seen_to_be_thin(tmp_path: Path, length: int, thick: int) -> None:
-    """Bars at an angle: of small ones a mean over 3×3 pixels fills more than four fifths."""
-    prepared = make_prepared(tmp_path / "set", cases=9, shape=(6, 48, 48))
+    """Bars at an angle: a mean over 3×3 pixels would see more; and long ones in boxes of less than 32 rows."""
+    prepared = make_prepared(tmp_path / "set", cases=9, shape=(6, 144, 48))
     random = np.random.default_rng(0)
-    rows, columns = np.mgrid[:48, :48] - 23.5
+    rows, columns = np.mgrid[:144, :48] - np.array([71.5, 23.5])[:, None, None]
     filled = []
     for case in prepared.cases:
-        angles = random.uniform(0.6, 0.9, 6)
+        angles = random.uniform(0.6, 0.9, 6) if length < 100 else random.uniform(0.1, 0.14, 6)
         along, across = (
             np.stack([np.cos(a) * rows + np.sin(a) * columns for a in angles + turn]) for turn in (0.0, np.pi / 2)
         )

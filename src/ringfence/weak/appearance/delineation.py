@@ -17,11 +17,13 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch.nn import functional as F
 
 from ringfence.extras import require
 from ringfence.weak.appearance.field import smooth_field
-from ringfence.weak.appearance.looks import APART, LINES, Look, lines_met
+from ringfence.weak.appearance.looks import APART, LINES, Look, lines_met, share_filled
 from ringfence.weak.appearance.telling import Numbers, Pixels, chance
 
 ROUNDS: Final = 8
@@ -32,19 +34,21 @@ WIDTH, LEAST_WIDTH = 0.25, 2.0
 """Deviation of the kernel that f is a local mean by: of the box's shorter side, and in pixels at least."""
 ALONG, LEAST_ALONG = 0.12, 1.5
 """Likewise of g, and of the longer side."""
+FINE: Final = 6.0
+"""Blocks to a deviation of a kernel, at least: finer ones hardly change a label."""
 LITTLE: Final = 0.05
 """Of a kernel: where it holds less, a local mean goes towards 0."""
 CORE, CORE_PIXELS = 0.1, 4.0
 """Of an object, and pixels, that its inner ones must be for its brightness to be theirs."""
 LOOSE: Final = 0.1
-"""Of a box's side: lines at an end of a box drawn by hand that may miss the object, or a single one."""
+"""Of a box's side, what a box drawn by hand may leave empty at an end; a single line it always may."""
 TOUCHING: Final = np.ones((3, 3), dtype=np.uint8)
 """By corners, too, pixels are of one part: a line at an angle is one."""
 SMOOTHED: Final = 15
 """Times that pixels look at their neighbours: by then they hardly change."""
 
 
-def delineated(image: NDArray[np.uint8], smooth: Numbers, look: Look) -> Numbers | None:
+def delineated(image: NDArray[np.uint8], look: Look) -> Numbers | None:
     """How likely each pixel of a box is of its object: q, and not a number where another box explains it.
 
     None if the object is not told apart: by less than ``APART`` deviations (of means over 3×3 pixels), or on fewer
@@ -54,12 +58,13 @@ def delineated(image: NDArray[np.uint8], smooth: Numbers, look: Look) -> Numbers
 
     Args:
         image: the slice ``[channels, height, width]``.
-        smooth: its mean over 3×3 pixels.
         look: of all lines of the box.
     """
+    if not look.rows.step == look.columns.step == 1:
+        raise ValueError("a box is delineated by a look at all of its lines, and some were left out")
     (top, left), (bottom, right) = (look.box[:, end] - (look.rows.start, look.columns.start) for end in (0, 1))
     values = image[:, look.rows, look.columns].astype(np.float64)
-    q, deviations = _fitted(values, smooth[:, look.rows, look.columns], look)
+    q, deviations = _fitted(values, look)
     q, inside = q[top:bottom, left:right], look.inside[top:bottom, left:right]
     label = require("scipy.ndimage", "labels from brightness", "train").label
     parts, count = label(q > 0.5, TOUCHING)
@@ -67,35 +72,37 @@ def delineated(image: NDArray[np.uint8], smooth: Numbers, look: Look) -> Numbers
     if deviations < APART or lines_met(found, inside) < LINES:
         return None
     q[(parts > 0) & ~found] = 0.5
-    missed = _missed(found.any(axis=1))[:, None] | _missed(found.any(axis=0))
+    missed = _missed(found, inside, 1)[:, None] | _missed(found, inside, 0)
     q[missed] = np.maximum(q[missed], 0.5)
     return np.where(inside, q, np.nan)
 
 
-def filled(image: NDArray[np.uint8], smooth: Numbers, look: Look) -> float | None:
-    """What an object fills of the rows and columns of its box that it meets.
+def filled(image: NDArray[np.uint8], look: Look) -> float | None:
+    """What an object fills of the rows and columns of its box that it meets; None if it is not told apart.
 
-    None if it is not told apart, or if lines were left out of the look. Of small objects, this is nearer to the
-    truth than ``look.fill``: means over 3×3 pixels make them seem fuller. Arguments as for ``delineated``.
+    Of small objects, this is nearer to the truth than ``look.fill``: means over 3×3 pixels make them seem fuller.
+    Arguments as for ``delineated``.
     """
-    every = look.rows.step == look.columns.step == 1
-    likely = delineated(image, smooth, look) if every else None
-    if likely is None:
-        return None
-    found = np.nan_to_num(likely) > 0.5
-    inside = np.isfinite(likely)[np.ix_(found.any(axis=1), found.any(axis=0))]
-    return float(found.sum() / inside.sum())
+    likely = delineated(image, look)
+    return None if likely is None else share_filled(np.nan_to_num(likely) > 0.5, np.isfinite(likely))
 
 
-def _missed(met: Pixels) -> Pixels:
-    """Lines before the first that meets the object and after the last, unless boxes may be so much too wide."""
-    first, last = np.flatnonzero(met)[[0, -1]]
-    loose, missed = max(1.0, LOOSE * len(met)), np.zeros_like(met)
-    missed[:first], missed[last + 1 :] = first > loose, len(met) - 1 - last > loose
+def _missed(found: Pixels, inside: Pixels, axis: int) -> Pixels:
+    """Lines before the first that meets the object and after the last, unless boxes may be so much too wide.
+
+    Args:
+        found: ``[rows, columns]``.
+        inside: likewise; lines without such a pixel, beyond an image or in another box, do not count.
+        axis: 1 for rows, 0 for columns.
+    """
+    there: Pixels = np.asarray(inside.any(axis=axis))
+    first, last = np.flatnonzero(found.any(axis=axis))[[0, -1]]
+    loose, missed = max(1.0, LOOSE * there.sum()), np.zeros_like(there)
+    missed[:first], missed[last + 1 :] = there[:first].sum() > loose, there[last + 1 :].sum() > loose
     return missed
 
 
-def _fitted(values: Numbers, smooth: Numbers, look: Look) -> tuple[Numbers, float]:
+def _fitted(values: Numbers, look: Look) -> tuple[Numbers, float]:
     """q ``[rows, columns]`` of all that is looked at, and how many deviations the object is apart."""
     ring, inside = look.ring, look.inside
     sides = look.box[:, 1] - look.box[:, 0]
@@ -114,17 +121,34 @@ def _fitted(values: Numbers, smooth: Numbers, look: Look) -> tuple[Numbers, floa
         mean = _mean(flat, core)
         own = mean + local_mean(flat - mean, core, along) if number >= WHOLE else mean
         q = smoothed(_log_odds(flat, own, spread), inside)
-    flat = smooth - field
+    flat = look.smooth - field
     mean = _mean(flat, core)
     spread = 0.5 * (_deviation(flat, theirs) + _deviation(flat - mean, core))
     return q, float(np.sqrt(((mean / spread) ** 2).sum()))
 
 
 def local_mean(values: Numbers, weights: Numbers, width: float) -> Numbers:
-    """G * (w v) / (G * w + LITTLE), with a normal kernel G of this deviation: ``[channels, rows, columns]``."""
+    """G * (w v) / (G * w + LITTLE), with a normal kernel G of this deviation: ``[channels, rows, columns]``.
+
+    With a wide kernel, of means over blocks of pixels, and linear between these: pixel by pixel, it would take most
+    of a minute for a large box.
+    """
     blur = require("scipy.ndimage", "labels from brightness", "train").gaussian_filter
-    held = blur(weights, width, mode="constant") + LITTLE
-    mean: Numbers = np.stack([blur(weights * one, width, mode="constant") for one in values]) / held
+    block = max(1, int(width / FINE))
+    sums = [blur(_in_blocks(one, block), width / block, mode="constant") for one in (weights, *(weights * values))]
+    mean = torch.from_numpy(np.stack(sums[1:]) / (sums[0] + LITTLE))
+    if block > 1:
+        mean = F.interpolate(mean[None], scale_factor=block, mode="bilinear")[0]
+    fine: Numbers = mean[:, : weights.shape[0], : weights.shape[1]].numpy()
+    return fine
+
+
+def _in_blocks(values: Numbers, block: int) -> Numbers:
+    """Means over ``block`` × ``block`` pixels; those beyond the end are 0."""
+    rows, columns = (-(-size // block) for size in values.shape)
+    whole = np.zeros((rows * block, columns * block))
+    whole[: values.shape[0], : values.shape[1]] = values
+    mean: Numbers = whole.reshape(rows, block, columns, block).mean(axis=(1, 3))
     return mean
 
 

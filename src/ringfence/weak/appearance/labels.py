@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.weak.appearance.delineation import delineated
-from ringfence.weak.appearance.looks import looks, mean_over_neighbours
+from ringfence.weak.appearance.looks import looks
 from ringfence.weak.appearance.telling import Pixels
 
 SURE: Final = 0.9
@@ -41,9 +41,8 @@ def looked_labels(
     held, told = (np.zeros(image.shape[1:], np.int64) for _ in range(2))
     for (top, bottom), (left, right) in boxes.reshape(-1, 2, 2):
         held[top:bottom, left:right] += 1
-    smooth = mean_over_neighbours(image, np.ones(image.shape[1:], dtype=bool) if known is None else known)
     for look in looks(image, boxes, tight, known=known):
-        likely = delineated(image, smooth, look)
+        likely = delineated(image, look)
         if likely is not None:
             place: Any = tuple(slice(*ends) for ends in look.box)
             own = ahead[1 + look.number][place]

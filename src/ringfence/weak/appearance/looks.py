@@ -37,7 +37,8 @@ class Look:
         columns: likewise.
         ring: bool ``[rows, columns]``: surroundings.
         inside: likewise: in the box, and not explained by another.
-        field: ``[channels, rows, columns]``: how bright the image would be there without the object.
+        smooth: ``[channels, rows, columns]``: the image, averaged over 3×3 pixels.
+        field: likewise: how bright the image would be there without the object.
         fill: what the object fills of the rows and columns that it meets; None if it is not told apart.
         likely: how likely pixels ``inside`` are of the object.
         mean: by how much the object is brighter than its surroundings, in each channel.
@@ -50,6 +51,7 @@ class Look:
     columns: slice
     ring: Pixels
     inside: Pixels
+    smooth: Numbers
     field: Numbers
     fill: float | None
     likely: Numbers
@@ -70,12 +72,12 @@ def looks(
         image: a slice ``[channels, height, width]``.
         boxes: ``[classes, objects, 2, 2]``, empty ones among them.
         tight: ``[classes, objects]``: whether a box is drawn around what is in this slice.
-        lines: across a box that are looked at, or up to twice as many; None: all.
+        lines: across a box that are looked at, or up to twice as many, if it has as many both ways; None: all.
         known: bool ``[height, width]``: pixels of the image, around which there is nothing (``Frame.known``); None:
             all of them.
     """
     known = np.ones(image.shape[1:], dtype=bool) if known is None else known
-    smooth = mean_over_neighbours(image, known)
+    smooth = _mean_of(image, known)
     number_of, every = _there(boxes)
     for number, box in zip(number_of, every, strict=True):
         whole = tight[number][(boxes[number] == box).all(axis=(1, 2))].any()
@@ -88,15 +90,16 @@ def looks(
         own = known & in_any(box[None], image.shape[1:]) & ~in_any(others, image.shape[1:])
         inside = own[rows, columns]
         if ring.sum() >= max(FEWEST, ENOUGH * inside.sum()) and inside.any():
-            field, deviations, likely = without_field(smooth[:, rows, columns], ring, inside)
-            values = smooth[:, rows, columns] - field
+            seen = smooth[:, rows, columns]
+            field, deviations, likely = without_field(seen, ring, inside)
+            values = seen - field
             mean = (values[:, inside] * likely).sum(axis=1) / max(float(likely.sum()), 1e-9)
             spread = np.maximum(values[:, ring].std(axis=1), 1e-3)
             fill = _fill(deviations, likely, inside)
-            yield Look(int(number), box, rows, columns, ring, inside, field, fill, likely, mean, spread)
+            yield Look(int(number), box, rows, columns, ring, inside, seen, field, fill, likely, mean, spread)
 
 
-def mean_over_neighbours(image: NDArray[np.uint8], known: Pixels) -> Numbers:
+def _mean_of(image: NDArray[np.uint8], known: Pixels) -> Numbers:
     """Over 3×3 pixels, of those that are known."""
     both = torch.from_numpy(np.concatenate([image * known, known[None]])).double()
     *values, share = blurred(both[None], 2)[0].numpy()
@@ -122,8 +125,11 @@ def _fill(deviations: float, likely: Numbers, inside: Pixels) -> float | None:
     """
     found = np.zeros_like(inside)
     found[inside] = likely > 0.5
-    if deviations < APART or lines_met(found, inside) < LINES:
-        return None
+    return None if deviations < APART or lines_met(found, inside) < LINES else share_filled(found, inside)
+
+
+def share_filled(found: Pixels, inside: Pixels) -> float:
+    """What is found, as a share of the rows and columns of a box that it meets."""
     return float(found.sum() / inside[np.ix_(found.any(axis=1), found.any(axis=0))].sum())
 
 
@@ -133,10 +139,10 @@ def lines_met(found: Pixels, inside: Pixels) -> float:
 
 
 def _around(box: NDArray[np.int64], space: tuple[int, ...], lines: int | None) -> tuple[slice, slice]:
-    """A box and its surroundings; of a large one, every so many-th row and column."""
+    """A box and its surroundings; of one that is large both ways, every so many-th row and column."""
     sides = box[:, 1] - box[:, 0]
     more = np.maximum(np.rint(AROUND * sides).astype(int), 4)
     low, high = np.maximum(box[:, 0] - more, 0), np.minimum(box[:, 1] + more, space)
-    steps = [1 if lines is None else max(1, int(side) // lines) for side in sides]
+    steps = [1 if lines is None or sides.min() < lines else int(side) // lines for side in sides]
     rows, columns = (slice(int(first), int(last), step) for first, last, step in zip(low, high, steps, strict=True))
     return rows, columns

@@ -28,8 +28,8 @@ MOST_CLASSES: Final = UNSURE - 1
 """With more, there is no byte left for what is unsure."""
 LOOKS: Final = 5
 """The version of labels from brightness."""
-LOOKING: Final = 160
-"""Bytes that these take for each pixel of a slice, in each channel: a score of numbers."""
+LOOKING: Final = {"pixel": 120, "channel": 80, "class": 8}
+"""Bytes that these take for a pixel of a slice, for each of its channels, and for each class and the background."""
 
 Labeller: TypeAlias = Callable[[int, Case], Sequence[Labels]]
 """From a training case and its number to labels of its samples."""
@@ -80,7 +80,9 @@ def look(task: Task, prepared: PreparedSet, folder: Path, world: World) -> dict[
     """As ``teach``, for the first model: labels from brightness, of slices (``appearance/labels.py``)."""
 
     def labels(number: int, case: Case) -> list[Labels]:
-        memory.check(LOOKING * len(prepared.channels) * math.prod(prepared.size), f"labelling {case.title}")
+        counts = {"pixel": 1, "channel": len(prepared.channels), "class": 1 + len(prepared.classes)}
+        each = sum(LOOKING[what] * count for what, count in counts.items())
+        memory.check(each * math.prod(prepared.size), f"labelling {case.title}")
         image, _ = prepared.load(case)
         first, known = _first(prepared, number), case.frame(prepared.size).known
         every = (KnownOf.of(task.train, first + row) for row in range(case.shape[0]))

@@ -25,7 +25,7 @@ LOOKED: Final = 10
 VISIBLE: Final = 0.25
 """Of the boxes of a class, in which the object is told from its surroundings by brightness: enough to go by."""
 FILLED: Final = 0.68
-"""Of a box: what shows and seems to fill less is no ellipse along the axes: that seems to fill 0.71 or more."""
+"""Of a box: what shows and seems to fill less is no ellipse along the axes: that seems to fill 0.70 or more."""
 OFTEN: Final = 0.8
 """In this fraction of its boxes a class lies within another, for it to count as being inside of that."""
 DRAWN: Final = 0.25
@@ -48,7 +48,7 @@ class ClassFacts:
         share: of all pixels of all slices, what lies in its boxes.
         tight: how many boxes are drawn around what is in their own slice.
         visible: of some of these, the share in which the object is told from its surroundings by brightness.
-        fill: what such an object seems to fill of its box: the median. Ellipses: 0.71 and more.
+        fill: what such an object seems to fill of its box: the median. Ellipses: 0.70 and more.
         loose: by which fraction of its side a box seems too wide at either end; None if too few objects show.
         alike: intersection over union of a box and the one in the next slice that is most like it: the mean; 0
             where there is no next slice.

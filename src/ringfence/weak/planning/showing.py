@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ringfence.weak.annotations import BoxAnnotation
 from ringfence.weak.annotations.grid import exact_boxes
 from ringfence.weak.appearance.delineation import filled
-from ringfence.weak.appearance.looks import Look, looks, mean_over_neighbours
+from ringfence.weak.appearance.looks import Look, looks
 from ringfence.weak.appearance.overlap import in_any
 from ringfence.weak.planning.looseness import DEPTHS, looseness, profile
 from ringfence.weak.prepared.prepared_set import Case, PreparedSet
@@ -56,7 +56,7 @@ def what_shows(
         for row in _some(there.tolist(), SOME_SLICES):
             every = boxes[row].reshape(-1, 2, 2)
             for look in looks(image[row], boxes[row], tight[row], MANY, known):
-                seen[look.number].append(_fill(image[row], look, known))
+                seen[look.number].append(_fill(image[row], look))
                 if look.fill is not None:
                     others = ~known | in_any(every[(every != look.box).any(axis=(1, 2))], image.shape[2:])
                     rounded = tuple((low, high) for low, high in look.box.tolist())
@@ -74,11 +74,12 @@ def what_shows(
     ]
 
 
-def _fill(image: NDArray[np.uint8], look: Look, known: NDArray[np.bool_]) -> float | None:
+def _fill(image: NDArray[np.uint8], look: Look) -> float | None:
     """What an object that shows fills of its box: of a small box by a closer look, if that tells it apart, too."""
     if look.fill is None or (look.box[:, 1] - look.box[:, 0]).min() >= CLOSE:
         return look.fill
-    return filled(image, mean_over_neighbours(image, known), look) or look.fill
+    closer = filled(image, look)
+    return look.fill if closer is None else closer
 
 
 def _some(every: Sequence[Any], most: int) -> Sequence[Any]:
