@@ -32,8 +32,10 @@ EPILOG = """examples:
   ringfence evaluate masks/Case13.mhd promise12/Case13_segmentation.mhd
 
 Files are matched by case: CASE.nii.gz, CASE.mhd or CASE.png with one of these or CASE_segmentation.mhd.
-A case that is in one folder only, cannot be read or has another shape is named at the end, and the
-exit status is 2. Two empty masks have Dice 1; where only one is empty HD95 is inf, and not in the mean.
+Labels are compared by their numbers: 255, which is white, is not 1. If masks and truth have none in
+common, they are refused. A case that is in one folder only, cannot be read or has another shape is
+named at the end, and the exit status is 2. Two empty masks have Dice 1; where only one is empty HD95 is
+inf, and not in the mean.
 Under torchrun or srun each process takes its part of the cases; the scores are the same."""
 
 
@@ -82,6 +84,7 @@ def _evaluated(options: argparse.Namespace, labels: list[int] | None, out: Path 
         which = ", ".join(map(str, found.ignored))
         why = "no truth has them" if labels is None else "by --classes or --labels"
         lines.append(f"Labels not evaluated ({why}): {which}")
+    lines += found.remarks
     if out is not None and scores:
         write_text(out, scores_csv(scores))
         lines.append(f"  {out}")

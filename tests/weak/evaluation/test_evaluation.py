@@ -263,6 +263,49 @@ def test_what_evaluate_refuses(tmp_path: Path) -> None:
     assert evaluate(empty, empty, labels=[3]).dice == {3: 1.0}
 
 
+def test_a_truth_in_white_is_no_score_of_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """255 and 1 are two labels: whoever means one class by them is told, and gets no table."""
+    masks, truth = tmp_path / "masks", tmp_path / "truth"
+    for name in "ab":
+        write(masks / f"{name}.png", cube()[5])
+        write(truth / f"{name}.png", cube(label=255)[5])
+    white = "If white stands for the class, write its label instead"
+    for asked in ([], ["--classes", "1"], ["--labels", "255"]):
+        assert main(["evaluate", str(masks), str(truth), *asked]) == 2
+        shown = capsys.readouterr()
+        assert f"{truth} has label 255, {masks} has label 1: none is in both" in shown.err
+        assert white in shown.err
+        assert "--labels 1 255" in shown.err
+        assert shown.out == ""
+        assert not (masks / "evaluation.csv").exists()
+    assert evaluate(masks, truth, labels=[1, 255]).dice == {1: 0.0, 255: 0.0}  # two classes, by the caller's word
+    with pytest.raises(ValueError, match=white):
+        evaluate(masks / "a.png", truth / "a.png")
+    with pytest.raises(ValueError, match=white):  # also the other way round
+        evaluate(truth, masks)
+    write(truth / "b.png", cube()[5])  # one of them is right: which other is, nobody knows
+    assert main(["evaluate", str(masks), str(truth)]) == 0
+    assert f"Label 255 is in no mask; others are, where the truth has it: a. {white}" in capsys.readouterr().out
+
+
+def test_a_model_that_finds_nothing_or_another_class_scores_0(tmp_path: Path) -> None:
+    for name, label in (("a", 1), ("b", 2)):
+        write(tmp_path / f"truth/{name}.mhd", cube(label=label))
+        write(tmp_path / f"nothing/{name}.mhd", 0 * cube())
+        write(tmp_path / f"other/{name}.mhd", cube(label=1))
+    found = evaluate(tmp_path / "nothing", tmp_path / "truth")
+    assert ([one.dice for one in found.scores if one.true], found.remarks) == ([0.0, 0.0], [])
+    found = evaluate(tmp_path / "other", tmp_path / "truth")
+    assert [one.dice for one in found.scores if one.true] == [1.0, 0.0]
+    assert found.remarks == ["Label 2 is in no mask; others are, where the truth has it: b"]
+    two = [tmp_path / folder / "b.mhd" for folder in ("other", "truth")]
+    assert evaluate(*two, labels=[1, 2]).dice == {1: 0.0, 2: 0.0}
+    with pytest.raises(
+        ValueError, match="none is in both, and Dice would be 0. If all of them are classes, say so"
+    ):
+        evaluate(*two)
+
+
 def test_names_of_cases_are_no_formulas_and_no_codes() -> None:
     """D13: in the CSV they come back, and as text they are in one line."""
     names = ["=HYPERLINK(1)", "\x1b[31mred", "a\nb", "a\rb", "'=x", "-1"]

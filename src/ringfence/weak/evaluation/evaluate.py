@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.hints import listed, one_line
+from ringfence.weak.evaluation.numbering import MEANT, WHITE, check_in_common, missed
 from ringfence.weak.evaluation.scores import (
     Score,
     Scored,
@@ -53,11 +54,13 @@ class Evaluation:
         scores: of every case and label.
         failed: cases without scores, and why.
         ignored: labels that were found and not evaluated.
+        missed: evaluated labels that are in no mask, and the cases where the masks have others in their place.
     """
 
     scores: tuple[Score, ...]
     failed: tuple[Unscored, ...] = ()
     ignored: tuple[int, ...] = ()
+    missed: Mapping[int, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
     @property
     def summaries(self) -> list[Summary]:
@@ -75,7 +78,17 @@ class Evaluation:
             f"{one_line(one.worst)} {min(one.dice):.3f}; HD95 {mean_sd(one.hd95)[0]:.2f} {one.unit}"
             for one in self.summaries
         ]
+        lines += self.remarks
         return "\n".join([*lines, *(f"not scored: {one_line(f'{one.name}: {one.reason}')}" for one in self.failed)])
+
+    @property
+    def remarks(self) -> list[str]:
+        """A line about each label that may be another one's, written in another number."""
+        return [
+            f"Label {label} is in no mask; others are, where the truth has it: {listed(cases)}"
+            + f". {MEANT}" * (label == WHITE)
+            for label, cases in self.missed.items()
+        ]
 
     __repr__ = __str__
 
@@ -107,6 +120,10 @@ def evaluate(
         spacing: millimetres along z, y, x, for files whose headers say 1 1 1.
         each: called after every case, with the number of cases.
         crew: ``Crew(workers=4)``: processes that do the cases; scores are the same.
+
+    Raises:
+        ValueError: if masks and truth have labels and none in common, unless ``labels`` names all of them: they
+            are then numbered in two ways, and a Dice of 0 would be of that.
     """
     crew = crew or Crew()
     crew.check_same(labels=labels and list(labels))
@@ -114,7 +131,8 @@ def evaluate(
     scores, ignored = complete(found, labels)
     if found and not scores:
         raise ValueError(f"no truth in {truth} has any label; say which there are with --classes or --labels")
-    return Evaluation(tuple(scores), tuple(failed), tuple(ignored))
+    check_in_common(found, labels or (), predicted, truth)
+    return Evaluation(tuple(scores), tuple(failed), tuple(ignored), missed(found, {one.label for one in scores}))
 
 
 def compared(
