@@ -172,7 +172,9 @@ def test_a_bomb_stays_within_the_limit(tmp_path: Path) -> None:
 
 
 DAMAGE = {
-    "it is not PNG: it does not begin as one": b"\xff\xd8\xff\xe0JFIF and so on",
+    "it is not PNG: it does not begin as one": b"GIF89a and so on",
+    "it is a JPEG by another name: convert it to PNG": b"\xff\xd8\xff\xe0JFIF and so on",
+    "it is empty": b"",
     "its first chunk is 'CgBI', and should be IHDR": joined([(b"CgBI", b"1234"), (b"IEND", b"")]),
     "16 bits of each colour": made(bytes(13), (1, 1), 16, 2),
     "0 × 5 pixels": made(b"", (0, 5), 8, 0),

@@ -24,6 +24,8 @@ from ringfence.weak.volumes.content import PIECE, Content, Inflated, in_a_line
 from ringfence.weak.volumes.places import Place, naming
 
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+JPEG: Final = b"\xff\xd8\xff"
+"""How one begins: renaming is what many take for converting."""
 FIRST: Final = b"\0\0\0\x0dIHDR"
 """The length and name of the first chunk."""
 GREY, COLOUR, PALETTE, GREY_ALPHA, COLOUR_ALPHA = 0, 2, 3, 4, 6
@@ -151,7 +153,12 @@ def write_png(path: Path, voxels: NDArray[Any]) -> None:
 
 
 def _header(content: Content) -> Header:
-    if content.read(len(SIGNATURE)) != SIGNATURE:
+    start = content.read(len(SIGNATURE))
+    if not start:
+        raise ValueError("it is empty")
+    if start.startswith(JPEG):
+        raise ValueError("it is a JPEG by another name: convert it to PNG")
+    if start != SIGNATURE:
         raise ValueError("it is not PNG: it does not begin as one")
     start = _exactly(content, len(FIRST))
     if start != FIRST:
