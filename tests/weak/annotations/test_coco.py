@@ -178,3 +178,10 @@ def test_a_case_of_one_slice_is_named_as_it_is(tmp_path: Path) -> None:
     assert refused(tmp_path, alone, content).startswith(
         ": images[0]: case 'im_5' is not in sets/mine; did you mean 'im_3'?"
     )
+
+
+def test_the_only_slice_is_not_counted_from_0_to_0(tmp_path: Path) -> None:
+    prepared = a_set(("im",), ("prostate",))
+    alone = replace(prepared, cases=(replace(prepared.cases[0], shape=(1, 20, 30)),))
+    message = refused(tmp_path, alone, coco(images=[{"id": 7, "file_name": "im_5.png"}]))
+    assert message.startswith(": images[0]: slice 5 is not in im, which has one slice, 0")

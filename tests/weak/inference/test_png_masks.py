@@ -10,6 +10,7 @@ from PIL import Image
 
 from pictures import COLOURS, NAMES, picture, pictures, save, truth
 from ringfence.weak import evaluate, predict
+from ringfence.weak.inference import export
 from ringfence.weak.inference.model_file import ModelCard, save_model
 from ringfence.weak.networks.build import Tempered, build_network
 from ringfence.weak.prepared.preprocessing import Preprocessing
@@ -50,6 +51,14 @@ def test_masks_are_pictures_too(tmp_path: Path, channels: int) -> None:
     assert (len(scores.scores), scores.failed, {one.unit for one in scores.scores}) == (5, (), {"voxels"})
     mixed = evaluate(out / f"{NAMES[0]}.png", folder / "masks" / f"{NAMES[1]}.png")
     assert mixed.dice[1] == pytest.approx(2 * 6 / (6 + 7))
+
+
+def test_one_slice_is_not_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    titles: list[str] = []
+    monkeypatch.setattr(export, "overlay_sheet", lambda path, *_, title, **__: titles.append(title) or path.touch())
+    folder = pictures(tmp_path / "mine", 1)
+    predict(model(tmp_path / "m.safetensors", 1), folder / f"{NAMES[0]}.png", tmp_path / "out", overlays=True)
+    assert titles == [f"{NAMES[0]}: 1 slice"]
 
 
 def test_a_picture_of_other_channels_is_passed_over(tmp_path: Path) -> None:

@@ -114,10 +114,12 @@ def checked_slice(found: int, case: Case) -> int:
     """This number, if the case has such a slice."""
     slices = case.shape[0]
     if not 0 <= found < slices:
-        raise ValueError(
-            f"slice {shown(found)} is not in {case.title}, whose {slices} slices are numbered from 0 to "
-            f"{slices - 1}"
+        which = (
+            "which has one slice, 0"
+            if slices == 1
+            else f"whose {slices} slices are numbered from 0 to {slices - 1}"
         )
+        raise ValueError(f"slice {shown(found)} is not in {case.title}, {which}")
     return found
 
 

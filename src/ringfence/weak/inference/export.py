@@ -167,7 +167,7 @@ def _draw(
         np.flip(grey, flip),
         np.flip(mask, flip),
         list(made.voxels),
-        title=f"{made.name}: {len(mask)} slices",
+        title=f"{made.name}: {len(mask)} slice{'s' * (len(mask) != 1)}",
         aspect=volume.spacing[1] / volume.spacing[2],
         doubts=None if doubts is None else np.flip(doubts, flip),
     )
