@@ -172,7 +172,10 @@ def test_a_table_without_classes(tmp_path: Path, content: str, message: str) -> 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     table(tmp_path, "x")
-    with pytest.raises(FileNotFoundError, match="holds no image: .nii, .nii.gz, .mhd, .mha, .png are read"):
+    with pytest.raises(FileNotFoundError, match="holds no image: .nii, .nii.gz, .mhd, .mha, .png are read$"):
+        find_folder(tmp_path)
+    touch(tmp_path / "a.JPG")
+    with pytest.raises(FileNotFoundError, match=r"\.png are read; convert others to PNG$"):
         find_folder(tmp_path)
     touch(tmp_path / "a.nii.gz")
     with pytest.raises(FileNotFoundError, match="fold 1: there is no splits_final.json"):
@@ -220,6 +223,72 @@ def test_coco_and_file_names_tell_cases_from_channels(tmp_path: Path) -> None:
     (tmp_path / "boxes.json").write_text(json.dumps(coco))
     with pytest.raises(ValueError, match=r"boxes.json: images\[1\]: there is no image of case 'scan_0002'"):
         find_folder(tmp_path)
+
+
+def as_coco(folder: Path, *file_names: str) -> None:
+    """Instead of boxes.csv."""
+    (folder / "boxes.csv").unlink(missing_ok=True)
+    images = [{"id": index, "file_name": name} for index, name in enumerate(file_names)]
+    content = {"images": images, "categories": [{"id": 1, "name": "x"}], "annotations": [{"category_id": 1}]}
+    (folder / "boxes.json").write_text(json.dumps(content))
+
+
+def test_a_wrong_name_of_a_png_is_its_own(tmp_path: Path) -> None:
+    """im_077.png is no slice of a case im where all images are single ones; beside a volume it still is."""
+    touch(*(tmp_path / f"im_{number:03}.png" for number in (6, 7, 11)))
+    as_coco(tmp_path, "im_006.png", "im_077.png")
+    with pytest.raises(
+        ValueError, match=r"images\[1\]: there is no image of case 'im_077'; did you mean 'im_007'\?"
+    ):
+        find_folder(tmp_path)
+    touch(tmp_path / "zz.nii.gz")
+    as_coco(tmp_path, "zz_3.png", "im_077.png", "im_007.png")
+    with pytest.raises(ValueError, match="2 problems") as caught:
+        find_folder(tmp_path)
+    assert "there is no image of case 'im'; " in str(caught.value)
+    assert "'im_007'; im_007.png was taken for a picture, because zz.nii.gz lies beside it" in str(caught.value)
+
+
+def test_a_png_that_was_taken_for_a_picture_is_named_where_it_is_missed(tmp_path: Path) -> None:
+    table(tmp_path, "x", case="a.png")
+    touch(*(tmp_path / name for name in ("a.png", "b.png", "b_overlay.png", "c.nii")))
+    message = "there is no image of case '{}'; {}.png was taken for a picture, because {}"
+    with pytest.raises(ValueError, match=message.format("a.png", "a", "c.nii lies beside it")):
+        find_folder(tmp_path)
+    table(tmp_path, "x", case="c")
+    touch(tmp_path / "masks/a.png")
+    problem = f"{tmp_path} has no image for {tmp_path / 'masks/a.png'}"
+    assert find_folder(tmp_path).problems == {
+        "a": f"{problem}: a.png was taken for a picture, because c.nii lies beside it"
+    }
+    (tmp_path / "c.nii").unlink()
+    table(tmp_path, "x", case="b_overlay")
+    with pytest.raises(ValueError, match=message.format("b_overlay", "b_overlay", "its name ends in _overlay")):
+        find_folder(tmp_path)
+
+
+def test_as_many_in_grey_as_in_colour(tmp_path: Path) -> None:
+    table(tmp_path, "x")
+    for name, mode in (("a", "RGB"), ("b", "L"), ("c", "RGB"), ("d", "L")):
+        Image.new(mode, (4, 3)).save(tmp_path / f"{name}.png")
+    words = "has 1 channel, and 2 of 4 have 3: save all in grey, or all in colour"
+    assert find_folder(tmp_path).problems == {name: f"{tmp_path / name}.png {words}" for name in "bd"}
+
+
+def test_masks_beside_the_images_are_no_images(tmp_path: Path) -> None:
+    """Nor do they count as grey ones; but a case that the table names is one, whatever it is called."""
+    table(tmp_path, "x")
+    for name, mode in (("a", "RGB"), ("a_mask", "L"), ("b", "RGB"), ("b_Segmentation", "L"), ("c_label", "RGB")):
+        Image.new(mode, (4, 3)).save(tmp_path / f"{name}.png")
+    source = find_folder(tmp_path)
+    assert (names(source), source.channels) == (["a", "b", "c_label"], ("red", "green", "blue"))
+    assert source.problems == {
+        mask: f"{tmp_path / mask}.png is called as the mask of case '{name}': masks belong in "
+        f"{tmp_path / 'masks' / name}.png"
+        for name, mask in (("a", "a_mask"), ("b", "b_Segmentation"))
+    }
+    table(tmp_path, "x", case="a_mask")
+    assert find_folder(tmp_path).problems["a_mask"].endswith("save all in grey, or all in colour")
 
 
 def test_names_and_numbers_are_not_mixed(tmp_path: Path) -> None:

@@ -197,6 +197,25 @@ def test_folders_that_do_not_belong_together(tmp_path: Path) -> None:
         match_masks(tmp_path / "x.txt", tmp_path / "a/x.mhd")
 
 
+def test_a_png_that_was_taken_for_a_picture_is_named(tmp_path: Path) -> None:
+    for name in ("masks/a.png", "masks/b.png", "truth/a.png", "truth/b.nii"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    taken = "a.png was taken for a picture, because b.nii lies beside it"
+    pairs, failed = match_masks(tmp_path / "masks", tmp_path / "truth")
+    assert [pair.name for pair in pairs] == ["b"]
+    assert failed == [Unscored("a", f"no truth in {tmp_path / 'truth'} for the mask a.png: {taken}")]
+    _, failed = match_masks(tmp_path / "truth", tmp_path / "masks")
+    assert failed == [Unscored("a", f"no mask in {tmp_path / 'truth'} for the truth a.png: {taken}")]
+    (tmp_path / "masks/b.png").unlink()
+    with pytest.raises(ValueError, match=f"no case is in both folders: .* by name: {taken}"):
+        match_masks(tmp_path / "masks", tmp_path / "truth")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/a.jpeg").touch()
+    with pytest.raises(FileNotFoundError, match="photos holds no volumes: .* are read; convert others to PNG"):
+        match_masks(tmp_path / "photos", tmp_path / "truth")
+
+
 ONE = Score("a", 1, 0.8, 2.0, "mm", 9, 11)
 LOST = Score("b", 1, 0.0, math.inf, "mm", 0, 4)
 TWO = Score("b", 2, 0.5, 3.0, "mm", 4, 4)

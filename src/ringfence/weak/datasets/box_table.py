@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -44,14 +44,15 @@ class BoxTable:
         """Of what it held."""
         return checksum_of(self.text.encode())
 
-    def cases(self, images: Mapping[str, Path]) -> dict[str, str]:
+    def cases(self, images: Mapping[str, Path], pictures: Collection[str] = ()) -> dict[str, str]:
         """Where each case is first named.
 
         Args:
             images: the files there are, by their names without endings: in COCO they may be called by these.
+            pictures: names of PNGs that lie beside them, and are none of them.
         """
         found: dict[str, str] = {}
-        for where, name in self._cases(images):
+        for where, name in self._cases(images, pictures):
             found.setdefault(name, where)
         return found
 
@@ -95,7 +96,7 @@ class BoxTable:
                 )
         yield from table.rows
 
-    def _cases(self, images: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
+    def _cases(self, images: Mapping[str, Path], pictures: Collection[str]) -> Iterator[tuple[str, str]]:
         content = self._coco
         if content is None:
             yield from (
@@ -106,7 +107,7 @@ class BoxTable:
             return
         slices = content.get("images")
         for number, one in enumerate(slices if isinstance(slices, list) else ()):
-            name = _case(one.get("file_name"), images) if isinstance(one, dict) else None
+            name = _case(one.get("file_name"), images, pictures) if isinstance(one, dict) else None
             if name is not None:  # else it is told when it is read
                 yield f"images[{number}]", name
 
@@ -133,15 +134,23 @@ def table_beside(folder: Path) -> BoxTable | None:
     return BoxTable(found[0], table_text(found[0], "boxes")) if found else None
 
 
-def _case(file_name: Any, images: Mapping[str, Path]) -> str | None:
-    """The case of an image in COCO: a PNG of this name, or what has such a slice, or a file with another ending."""
+def _case(file_name: Any, images: Mapping[str, Path], pictures: Collection[str]) -> str | None:
+    """The case of an image in COCO: a PNG of this name, or what has such a slice, or a file with another ending.
+
+    If none is there, it is told as what it was meant for: where all are PNGs, or a picture has this name, an image;
+    else a slice.
+    """
     name, place = stem(file_name), case_and_slice(file_name)
     there = images.get(name)
     if there is not None and is_png(there) and there.name == file_of(file_name):
         return name
-    if place is not None and (there is None or place[0] in images or f"{place[0]}_0000" in images):
+    if place is not None and (place[0] in images or f"{place[0]}_0000" in images):
         return place[0]
-    return name if there is not None else None
+    if there is not None:
+        return name
+    if place is None:
+        return None
+    return name if name in pictures or (images and all(map(is_png, images.values()))) else place[0]
 
 
 def _class(value: Any) -> str:

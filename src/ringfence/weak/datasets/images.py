@@ -30,13 +30,15 @@ from ringfence.weak.datasets.source import (
 )
 from ringfence.weak.tables.problems import Problems
 from ringfence.weak.volumes import channel_count
-from ringfence.weak.volumes.formats import ENDINGS, is_png, volume_name, volumes_among
+from ringfence.weak.volumes.formats import is_png, pictures_among, volume_name, volumes_among, what_is_read
 
 KIND: Final = "images"
 COLOURS: Final = ("red", "green", "blue")
 IMAGES: Final = "images"
 MASKS: Final = "masks"
 CHANNEL: Final = re.compile(r"(.+)_(\d{4})")
+A_MASK: Final = re.compile(r"(.+)_(mask|segmentation|seg|labels?)", re.IGNORECASE)
+"""Names that others give to the mask of a case."""
 
 
 def find_images(path: Path, table: BoxTable, validation: Sequence[str] | None = None) -> Source:
@@ -48,30 +50,39 @@ def find_images(path: Path, table: BoxTable, validation: Sequence[str] | None = 
         validation: the cases for validation; default: every fifth of those with a mask.
     """
     folder = path / IMAGES if (path / IMAGES).is_dir() else path
-    images, masks = _volumes(folder), _volumes(path / MASKS)
+    files = _files(folder)
+    images, masks, pictures = _volumes(folder, files), _volumes(path / MASKS), pictures_among(files)
     if not images:
-        raise FileNotFoundError(f"{folder} holds no image: {', '.join(ENDINGS)} are read")
-    classes, named = table.classes(), table.cases(images)
+        raise FileNotFoundError(f"{folder} holds no image: {what_is_read(files)}")
+    classes, named = table.classes(), table.cases(images, pictures)
+    problems = _masks_among(images, named, path / MASKS)
+    images = {name: file for name, file in images.items() if name not in problems}
     by_case, files_each = _channels(images, named)
-    held, channels = _held(by_case) if files_each == 1 else ({}, files_each)
-    _check_cases(table, named, by_case.keys() | masks.keys())
+    held = _held(by_case) if files_each == 1 else {}
+    channels = Counter(held.values()).most_common(1)[0][0] if held else files_each
+    _check_cases(table, named, by_case.keys() | masks.keys(), pictures)
     with inside(f"{table.path}: "):
         labels = _labels(classes, masks=path / MASKS if masks else None)
-    cases, problems = [], {}
+    cases = []
+    pngs = all(map(is_png, images.values()))
     for name, files in sorted(by_case.items()):
         if len(files) != files_each:
             problems[name] = f"it has {len(files)} of {files_each} channels in {folder}"
             continue
         if held.get(name, channels) != channels:
-            problems[name] = f"{files[0]} has {_counted(held[name])}, and most images beside it have {channels}"
+            others = _others(Counter(held.values()), channels)
+            convert = ": save all in grey, or all in colour" * pngs
+            problems[name] = f"{files[0]} has {_counted(held[name])}, and {others}{convert}"
             continue
         mask = SourceVolume(masks[name]) if name in masks else None
         cases.append(SourceCase(name, tuple(SourceVolume(one) for one in files), mask))
-    problems |= {name: f"{folder} has no image for {masks[name]}" for name in sorted(masks.keys() - by_case.keys())}
+    for name in sorted(masks.keys() - by_case.keys()):
+        why = f": {pictures[name]}" if name in pictures else ""
+        problems[name] = f"{folder} has no image for {masks[name]}{why}"
     source = Source(
         kind=KIND,
         name=os.path.basename(os.path.realpath(path)),
-        channels=_channel_names(channels, colours=files_each == 1 and all(map(is_png, images.values()))),
+        channels=_channel_names(channels, colours=files_each == 1 and pngs),
         classes=classes,
         labels=labels,
         cases=tuple(cases),
@@ -85,14 +96,29 @@ def find_images(path: Path, table: BoxTable, validation: Sequence[str] | None = 
     return replace(source, validation=every_fifth(cases), split="every fifth case with a mask, by name")
 
 
-def _volumes(folder: Path) -> dict[str, Path]:
-    """The volumes of a folder by name, links that lead nowhere among them; two of the same name are refused."""
+def _files(folder: Path) -> list[Path]:
+    """What a folder holds, links that lead nowhere among it."""
+    return sorted(file for file in folder.iterdir() if not file.is_dir()) if folder.is_dir() else []
+
+
+def _volumes(folder: Path, files: Sequence[Path] | None = None) -> dict[str, Path]:
+    """The volumes of a folder by name; two of the same name are refused."""
     found: dict[str, Path] = {}
-    files = sorted(file for file in folder.iterdir() if not file.is_dir()) if folder.is_dir() else []
-    for name, file in volumes_among(files):
+    for name, file in volumes_among(_files(folder) if files is None else files):
         if name in found:
             raise ValueError(f"{folder} holds both {found[name].name} and {file.name}: remove one of them")
         found[name] = file
+    return found
+
+
+def _masks_among(images: Mapping[str, Path], named: Collection[str], masks: Path) -> dict[str, str]:
+    """Images that are called as the mask of another one, and where they belong; not if the table names one."""
+    found: dict[str, str] = {}
+    for name, file in images.items():
+        match = A_MASK.fullmatch(name)
+        if match and not _names_one([name], named) and (match[1] in images or f"{match[1]}_0000" in images):
+            belongs = masks / f"{match[1]}{file.name[len(name) :]}"
+            found[name] = f"{file} is called as the mask of case {shown(match[1])}: masks belong in {belongs}"
     return found
 
 
@@ -118,13 +144,19 @@ def _channels(images: Mapping[str, Path], named: Collection[str]) -> tuple[dict[
     return {name: [files[one] for one in sorted(files)] for name, files in by_case.items()}, len(numbers)
 
 
-def _held(by_case: Mapping[str, Sequence[Path]]) -> tuple[dict[str, int], int]:
-    """How many channels each case's only file holds, if its header can be read; and how many most do."""
+def _held(by_case: Mapping[str, Sequence[Path]]) -> dict[str, int]:
+    """How many channels each case's only file holds, if its header can be read."""
     held: dict[str, int] = {}
     for name, (file,) in sorted(by_case.items()):
         with suppress(ValueError, OSError):  # which reading it will say
             held[name] = channel_count(file)
-    return held, Counter(held.values()).most_common(1)[0][0] if held else 1
+    return held
+
+
+def _others(counts: Counter[int], channels: int) -> str:
+    """Which images have as many channels, in words: in a tie they are not the most."""
+    alike, total = counts[channels], counts.total()
+    return f"most images beside it have {channels}" if 2 * alike > total else f"{alike} of {total} have {channels}"
 
 
 def _counted(channels: int) -> str:
@@ -142,12 +174,17 @@ def _names_one(known: Collection[str], named: Iterable[str]) -> bool:
     return any(name in known or volume_name(Path(name)) in known for name in named)
 
 
-def _check_cases(table: BoxTable, named: Mapping[str, str], known: Collection[str]) -> None:
+def _check_cases(
+    table: BoxTable, named: Mapping[str, str], known: Collection[str], pictures: Mapping[str, str]
+) -> None:
     """Refuse boxes of images that are not there, before any is read."""
     problems = Problems(table.path)
     for name, where in named.items():
         if not _names_one(known, [name]) and not problems.enough:
-            problems.note(f"{where}: there is no image of case {shown(name)}; {hint(name, sorted(known))}")
+            left_out = pictures.get(name) or pictures.get(volume_name(Path(name)) or "")
+            problems.note(
+                f"{where}: there is no image of case {shown(name)}; {left_out or hint(name, sorted(known))}"
+            )
     problems.check()
 
 

@@ -30,7 +30,16 @@ from ringfence.weak.evaluation.scores import (
     summarise,
 )
 from ringfence.weak.ranks.cases import Crew
-from ringfence.weak.volumes import ENDINGS, Volume, check_same_grid, read_volume, volume_name, volumes_among
+from ringfence.weak.volumes import (
+    ENDINGS,
+    Volume,
+    check_same_grid,
+    pictures_among,
+    read_volume,
+    volume_name,
+    volumes_among,
+    what_is_read,
+)
 
 TRUE: Final = "_segmentation"
 MOST_LABELS: Final = 200
@@ -188,6 +197,7 @@ def match_masks(predicted: Path, truth: Path, truth_is: str = "truth") -> tuple[
     if not predicted.is_dir():
         return [Pair(_case(predicted), predicted, truth)], []
     ours, theirs = _masks(predicted), _masks(truth)
+    pictures = [pictures_among(_candidates(folder)) for folder in (predicted, truth)]
     pairs, unscored = [], []
     for name in sorted(ours.keys() | theirs.keys()):
         mine, yours = ours.get(name, []), theirs.get(name, [])
@@ -195,15 +205,18 @@ def match_masks(predicted: Path, truth: Path, truth_is: str = "truth") -> tuple[
             several = listed(str(file) for file in (mine if len(mine) > 1 else yours))
             unscored.append(Unscored(name, f"there are several masks: {several}"))
         elif not mine:
-            unscored.append(Unscored(name, f"no mask in {predicted} for the {truth_is} {yours[0].name}"))
+            why = _taken(pictures[0], name)
+            unscored.append(Unscored(name, f"no mask in {predicted} for the {truth_is} {yours[0].name}{why}"))
         elif not yours:
-            unscored.append(Unscored(name, f"no {truth_is} in {truth} for the mask {mine[0].name}"))
+            why = _taken(pictures[1], name)
+            unscored.append(Unscored(name, f"no {truth_is} in {truth} for the mask {mine[0].name}{why}"))
         else:
             pairs.append(Pair(name, mine[0], yours[0]))
     if not pairs:
+        taken = next(filter(None, (_taken(those, one.name) for those in pictures for one in unscored)), "")
         raise ValueError(
             f"no case is in both folders: {predicted} has {_some(ours)}, {truth} has {_some(theirs)}; "
-            "files are matched by name"
+            f"files are matched by name{taken}"
         )
     return pairs, unscored
 
@@ -271,16 +284,24 @@ def _case(file: Path) -> str:
 
 def _masks(folder: Path) -> dict[str, list[Path]]:
     """A folder's masks by case."""
-    files = volumes_among(
-        file for file in sorted(folder.iterdir()) if not (volume_name(file) or "").endswith("_probability")
-    )
+    files = volumes_among(_candidates(folder))
     if not files:
-        raise FileNotFoundError(f"{folder} holds no volumes ({', '.join(ENDINGS)})")
+        raise FileNotFoundError(f"{folder} holds no volumes: {what_is_read(folder.iterdir())}")
     named = [(name, file) for name, file in files if name.lower().endswith(TRUE)]
     masks: dict[str, list[Path]] = {}
     for _, file in named or files:
         masks.setdefault(_case(file), []).append(file)
     return masks
+
+
+def _candidates(folder: Path) -> list[Path]:
+    return [file for file in sorted(folder.iterdir()) if not (volume_name(file) or "").endswith("_probability")]
+
+
+def _taken(pictures: Mapping[str, str], case: str) -> str:
+    """Why a case's PNG is no mask, if one is there."""
+    found = pictures.get(case) or pictures.get(f"{case}{TRUE}")
+    return f": {found}" if found else ""
 
 
 def _some(masks: dict[str, list[Path]]) -> str:

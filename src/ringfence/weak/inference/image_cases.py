@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ringfence.weak.inference.model_file import ModelCard
-from ringfence.weak.volumes import ENDINGS, channel_count, is_png, volume_name, volumes_among
+from ringfence.weak.volumes import ENDINGS, channel_count, is_png, volume_name, volumes_among, what_is_read
 
 _CHANNEL: Final = re.compile(r"(.+)_(\d{4})")
 
@@ -48,7 +48,7 @@ def find_cases(images: Path, channels: int | None = None) -> list[ImageCase]:
         (name, file) for name, file in volumes_among(images.iterdir()) if not name.lower().endswith("_segmentation")
     )
     if not named:
-        raise FileNotFoundError(f"{images} holds no volumes ({', '.join(ENDINGS)})")
+        raise FileNotFoundError(f"{images} holds no volumes: {what_is_read(images.iterdir())}")
     several = {name[: -len("_0000")] for name, _ in named if name.endswith("_0000")}
     cases: dict[str, list[Path]] = {}
     for name, file in named:

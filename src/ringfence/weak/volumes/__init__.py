@@ -16,8 +16,10 @@ if TYPE_CHECKING:
         is_metaimage,
         is_nifti,
         is_png,
+        pictures_among,
         volume_name,
         volumes_among,
+        what_is_read,
     )
     from ringfence.weak.volumes.grid import check_same_grid, check_same_shape, check_same_steps
     from ringfence.weak.volumes.orientation import axes, upright
@@ -44,8 +46,10 @@ _HOMES = {
         "is_metaimage",
         "is_nifti",
         "is_png",
+        "pictures_among",
         "volume_name",
         "volumes_among",
+        "what_is_read",
     ),
     "grid": ("check_same_grid", "check_same_shape", "check_same_steps"),
     "orientation": ("axes", "upright"),
@@ -81,6 +85,7 @@ __all__ = [
     "is_nifti",
     "is_png",
     "largest_parts",
+    "pictures_among",
     "read_channels",
     "read_shape",
     "read_spacing",
@@ -88,6 +93,7 @@ __all__ = [
     "upright",
     "volume_name",
     "volumes_among",
+    "what_is_read",
     "write_volume",
 ]
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from ringfence.hints import one_line
+
 METAIMAGE: Final = (".mhd", ".mha")
 NIFTI: Final = (".nii", ".nii.gz")
 PNG: Final = (".png",)
@@ -13,6 +15,8 @@ ENDINGS: Final = (*NIFTI, *METAIMAGE, *PNG)
 """Of all volumes that are read."""
 OVERLAY: Final = "_overlay"
 """Ends the name of a picture of a PNG's mask."""
+OTHERS: Final = (".jpg", ".jpeg", ".tif", ".tiff", ".bmp")
+"""Of pictures that are not read."""
 
 
 def is_metaimage(path: Path) -> bool:
@@ -49,3 +53,21 @@ def volumes_among(files: Iterable[Path]) -> list[tuple[str, Path]]:
     if not all(is_png(file) for _, file in found):
         return [(name, file) for name, file in found if not is_png(file)]
     return [(name, file) for name, file in found if not name.endswith(OVERLAY)]
+
+
+def pictures_among(files: Iterable[Path]) -> dict[str, str]:
+    """Names of the PNGs that ``volumes_among`` leaves out, and why, to be told where one of them is missed."""
+    there = sorted(file for file in files if volume_name(file) is not None and not file.name.startswith("."))
+    beside = next((one_line(file.name) for file in there if not is_png(file)), None)
+    reason = f"because {beside} lies beside it" if beside else f"because its name ends in {OVERLAY}"
+    return {
+        volume_name(file) or "": f"{one_line(file.name)} was taken for a picture, {reason}"
+        for file in there
+        if is_png(file) and (beside or (volume_name(file) or "").endswith(OVERLAY))
+    }
+
+
+def what_is_read(files: Iterable[Path]) -> str:
+    """The endings that are read, for a message about a folder without them; and what to do with other pictures."""
+    other = any(file.name.lower().endswith(OTHERS) for file in files)
+    return f"{', '.join(ENDINGS)} are read" + "; convert others to PNG" * other
