@@ -29,7 +29,6 @@ from ringfence.weak.datasets.source import (
     with_validation,
 )
 from ringfence.weak.tables.problems import Problems
-from ringfence.weak.volumes import channel_count
 from ringfence.weak.volumes.formats import is_png, pictures_among, volume_name, volumes_among, what_is_read
 
 KIND: Final = "images"
@@ -146,6 +145,8 @@ def _channels(images: Mapping[str, Path], named: Collection[str]) -> tuple[dict[
 
 def _held(by_case: Mapping[str, Sequence[Path]]) -> dict[str, int]:
     """How many channels each case's only file holds, if its header can be read."""
+    from ringfence.weak.volumes import channel_count  # loads NumPy, which a command's help should not
+
     held: dict[str, int] = {}
     for name, (file,) in sorted(by_case.items()):
         with suppress(ValueError, OSError):  # which reading it will say
