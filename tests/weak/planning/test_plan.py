@@ -205,6 +205,17 @@ def test_too_few_boxes_do_not_say_that_objects_are_thin() -> None:
     assert not planned(make_plan(replace(fingerprint(), classes=(few,)), "cpu")).refinement.looks
 
 
+@pytest.mark.parametrize(("side", "looks"), [(8.0, True), (7.5, False)])
+def test_tiny_classes_have_no_labels_from_brightness(side: float, looks: bool) -> None:
+    """Nor have the others then, or the tiny one would be taken for them."""
+    found = fingerprint(visible=1.0, fill=0.5)
+    (one,) = found.classes
+    tiny = replace(one, name="tiny", rows=(5.0, side, 10.0), fill=0.9)
+    made = make_plan(replace(found, classes=(one, tiny)), "cpu")
+    assert planned(made).refinement.looks is looks
+    assert any(remark.startswith("object seems to fill no more than 50%") for remark in made.remarks) is not looks
+
+
 def test_reasons_name_the_thinnest_class_and_the_one_that_is_most_inside() -> None:
     one = fingerprint(visible=0.9, fill=0.65).classes[0]
     classes = (one, replace(one, name="thinnest", fill=0.4), replace(one, name="full", fill=0.9))

@@ -12,14 +12,18 @@ LOOKS: Final = "refinement.looks"
 """The setting that has the first network learn from labels."""
 REFINE: Final = "refine"
 """The number of networks after the first."""
+LEAST: Final = 8.0
+"""Pixels along the shorter side of a class's median box, for labels from brightness: of a smaller class hardly half
+have labels, and a network takes it for another one that has more."""
 
 
 def round_choices(found: Fingerprint, volumes: bool) -> list[Choice]:
     """Of slices: labels from brightness, or a round of refinement, or neither.
 
     Thin or curved objects leave most of their boxes to what surrounds them, of which no constraint says that it is
-    not the object: where all classes show, brightness does. A second network learns if a class was looked at and
-    does not show, and if boxes can tell whether it is as good as the first; where all show, edges tell more.
+    not the object: where all classes show, and none is tiny, brightness does. A second network learns if a class was
+    looked at and does not show, and if boxes can tell whether it is as good as the first; where all show, edges tell
+    more.
     """
     if volumes:
         return []
@@ -48,5 +52,5 @@ def round_choices(found: Fingerprint, volumes: bool) -> list[Choice]:
 
 
 def learns_from_looks(found: Fingerprint) -> bool:
-    """Whether all classes show, and some fill little of their boxes."""
-    return all(one.shows for one in found.classes) and any(one.thin for one in found.classes)
+    """Whether all classes show, none of them in tiny boxes, and some fill little of theirs."""
+    return all(one.shows and one.side >= LEAST for one in found.classes) and any(one.thin for one in found.classes)
