@@ -21,9 +21,9 @@ def round_choices(found: Fingerprint, volumes: bool) -> list[Choice]:
     """Of slices: labels from brightness, or a round of refinement, or neither.
 
     Thin or curved objects leave most of their boxes to what surrounds them, of which no constraint says that it is
-    not the object: where all classes show, and none is tiny, brightness does. A second network learns if a class was
-    looked at and does not show, and if boxes can tell whether it is as good as the first; where all show, edges tell
-    more.
+    not the object: where all classes show, and none is tiny, brightness does. A second network learns if a class
+    was looked at and does not show, and if boxes can tell whether it is as good as the first; where all show, edges
+    tell more.
     """
     if volumes:
         return []
