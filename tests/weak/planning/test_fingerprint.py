@@ -15,6 +15,7 @@ from scipy import ndimage
 
 from prepared_sets import described_anew, make_prepared
 from ringfence.weak.annotations import BoxAnnotation, left_out
+from ringfence.weak.appearance.looks import Look
 from ringfence.weak.planning.fingerprint import _alike, read_fingerprint
 from ringfence.weak.planning.plan import make_plan
 from ringfence.weak.prepared.prepared_set import PreparedSet
@@ -197,6 +198,21 @@ def test_small_thin_objects_are_seen_to_be_thin(tmp_path: Path, length: int, thi
     assert one.visible == 1.0
     assert one.fill == pytest.approx(np.median(filled), abs=0.06)
     assert one.thin
+
+
+def test_what_a_closer_look_does_not_tell_apart_fills_what_the_first_look_saw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = make_prepared(tmp_path / "set", cases=5, shape=(6, 40, 40))
+    asked: list[float] = []
+
+    def untold(image: object, look: Look) -> None:
+        asked.append(float(look.fill or 0.0))
+
+    monkeypatch.setattr("ringfence.weak.planning.showing.filled", untold)
+    (one,) = read_fingerprint(prepared).classes
+    assert one.visible == 1.0
+    assert one.fill == np.median(asked) > 0.7
 
 
 def test_zeros_around_smaller_images_are_no_surroundings(tmp_path: Path) -> None:
